@@ -1,0 +1,1 @@
+"""gbun: gradient boosting of untrained neural networks."""

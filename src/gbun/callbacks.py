@@ -1,0 +1,222 @@
+"""Observers of a training run: progress, history, early stopping, checkpoints, schedules, time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from gbun.boosting import Training
+
+Evaluations: TypeAlias = dict[str, dict[str, float]]
+"""evaluation set -> metric -> value"""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What is known when a round is done: its number (from 0), the metrics, the seconds since the start."""
+
+    round: int
+    evaluations: Evaluations
+    seconds: float
+
+
+class Callback:
+    """Does nothing; override what you need. `after_round` returns True to stop training."""
+
+    def before_training(self, training: Training, n_rounds: int) -> None: ...
+
+    def before_round(self, training: Training, round_: int) -> None: ...
+
+    def after_round(self, training: Training, report: RoundReport) -> bool:
+        return False
+
+    def after_training(self, training: Training) -> None: ...
+
+    def on_failure(self, training: Training) -> None:
+        """Called when a round raises, also on Ctrl-C: the complete rounds are still there."""
+
+
+class History(Callback):
+    """Keeps every metric of every round: `values[set][metric]` is a list."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[str, list[float]]] = {}
+        self.seconds: list[float] = []
+
+    def after_round(self, training: Training, report: RoundReport) -> bool:
+        self.seconds.append(report.seconds)
+        for name, metrics in report.evaluations.items():
+            for metric, value in metrics.items():
+                self.values.setdefault(name, {}).setdefault(metric, []).append(value)
+        return False
+
+
+class EarlyStopping(Callback):
+    """Stops after `rounds` rounds without improvement and keeps the model of the best round.
+
+    Watches `metric` on evaluation set `name`; by default the last metric on the last set.
+    """
+
+    def __init__(
+        self, rounds: int, *, metric: str | None = None, name: str | None = None, min_delta: float = 0.0
+    ) -> None:
+        if rounds < 1:
+            raise ValueError(f"rounds must be at least 1, got {rounds}")
+        if min_delta < 0:
+            raise ValueError(f"min_delta must not be negative, got {min_delta}")
+        self.rounds, self.metric, self.name, self.min_delta = rounds, metric, name, min_delta
+
+    def before_training(self, training: Training, n_rounds: int) -> None:
+        if not training.evaluations:
+            raise ValueError("early stopping needs an evaluation set; pass evals= or eval_set=")
+        sets, metrics = [e.name for e in training.evaluations], {m.name: m for m in training.metrics}
+        self.watched_set = self.name or sets[-1]
+        watched = self.metric or training.metrics[-1].name
+        if self.watched_set not in sets:
+            raise ValueError(f"name must be one of the evaluation sets {sets}, got {self.name!r}")
+        if watched not in metrics:
+            raise ValueError(f"metric must be one of the metrics {list(metrics)}, got {self.metric!r}")
+        self.watched_metric, self.sign = watched, 1.0 if metrics[watched].higher_is_better else -1.0
+        self.best_value, self.best_round = -math.inf, -1
+
+    def after_round(self, training: Training, report: RoundReport) -> bool:
+        return self.improves_no_more(report.evaluations[self.watched_set][self.watched_metric], report.round)
+
+    def improves_no_more(self, metric: float, round_: int) -> bool:
+        """Takes note of a round's metric; True when patience has run out."""
+        if math.isnan(metric):
+            raise ValueError(
+                f"early stopping watches {self.watched_metric!r} on {self.watched_set!r}, which is not a number in "
+                f"round {round_}; choose another metric or a set with all classes"
+            )
+        value = self.sign * metric
+        if value > self.best_value + self.min_delta or self.best_round < 0:
+            self.best_value, self.best_round = value, round_
+        return round_ - self.best_round >= self.rounds
+
+    def after_training(self, training: Training) -> None:
+        training.keep_first(self.best_round + 1)
+        training.best_round, training.best_score = self.best_round, self.sign * self.best_value
+
+
+class Checkpoint(Callback):
+    """Writes the model to `path` every `every` rounds, at the end, and when training is interrupted.
+
+    The file is an ordinary model: load it, predict with it, or continue from it with `init_model`.
+    """
+
+    def __init__(self, path: str | Path, every: int = 10) -> None:
+        if every < 1:
+            raise ValueError(f"every must be at least 1, got {every}")
+        self.path, self.every = Path(path), every
+
+    def before_training(self, training: Training, n_rounds: int) -> None:
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"checkpoint folder {str(self.path.parent)!r} does not exist")
+
+    def after_round(self, training: Training, report: RoundReport) -> bool:
+        if (report.round + 1) % self.every == 0:
+            self._write(training)
+        return False
+
+    def after_training(self, training: Training) -> None:
+        self._write(training)
+
+    def on_failure(self, training: Training) -> None:
+        if training.n_rounds:
+            self._write(training)
+
+    def _write(self, training: Training) -> None:
+        training.model().save_model(self.path)
+
+
+class LearningRateSchedule(Callback):
+    """Sets the learning rate of each round: `schedule(round) -> rate`.
+
+    >>> LearningRateSchedule(lambda t: 0.3 * 0.99**t).schedule(0)
+    0.3
+    """
+
+    def __init__(self, schedule: Callable[[int], float]) -> None:
+        self.schedule = schedule
+
+    def before_round(self, training: Training, round_: int) -> None:
+        rate = float(self.schedule(round_))
+        if not 0.0 < rate <= 1.0:
+            raise ValueError(f"the learning-rate schedule must give a number in (0, 1], got {rate} for round {round_}")
+        training.learning_rate = rate
+
+
+class TimeBudget(Callback):
+    """Stops after the round in which `seconds` have passed."""
+
+    def __init__(self, seconds: float) -> None:
+        if not seconds > 0:
+            raise ValueError(f"seconds must be positive, got {seconds}")
+        self.seconds = seconds
+
+    def before_training(self, training: Training, n_rounds: int) -> None:
+        self.deadline = perf_counter() + self.seconds
+
+    def after_round(self, training: Training, report: RoundReport) -> bool:
+        return perf_counter() >= self.deadline
+
+
+class ProgressBar(Callback):
+    """A bar with the metrics of the last evaluation set, on the terminal's error stream."""
+
+    def __init__(self, description: str = "boosting") -> None:
+        self.description = description
+
+    def before_training(self, training: Training, n_rounds: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            console=Console(stderr=True),
+        )
+        self.task = self.progress.add_task(self.description, total=n_rounds, metrics="")
+        self.progress.start()
+
+    def after_round(self, training: Training, report: RoundReport) -> bool:
+        self.progress.update(self.task, advance=1, metrics=_words(report.evaluations))
+        return False
+
+    def after_training(self, training: Training) -> None:
+        self.progress.stop()
+
+    def on_failure(self, training: Training) -> None:
+        self.progress.stop()
+
+
+class Log(Callback):
+    """One line a round through the standard library's logger `gbun`."""
+
+    def __init__(self, every: int = 1) -> None:
+        self.every = every
+
+    def after_round(self, training: Training, report: RoundReport) -> bool:
+        import logging
+
+        if (report.round + 1) % self.every == 0:
+            line = f"round {report.round + 1}  {report.seconds:.1f} s  {_words(report.evaluations)}"
+            logging.getLogger("gbun").info(line)
+        return False
+
+
+def _words(evaluations: Evaluations) -> str:
+    return "  ".join(f"{n} {m} {v:.5g}" for n, metrics in evaluations.items() for m, v in metrics.items())
+
+
+def callbacks_for_verbosity(verbose: int) -> list[Any]:
+    return [ProgressBar()] if verbose == 1 else [Log()] if verbose > 1 else []

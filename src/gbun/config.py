@@ -1,0 +1,277 @@
+"""Every training parameter once: its name, default, range and sentence.
+
+Estimators inherit `Parameters`, the native `train` builds one from a dict, the command line reads `parameter_table`:
+none of them repeats a name, a default or a sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+OBJECTIVE_NAMES = (
+    "auto",
+    "squared_error",
+    "huber",
+    "quantile",
+    "poisson",
+    "gamma",
+    "tweedie",
+    "logistic",
+    "softmax",
+    "multi_squared_error",
+    "multi_logistic",
+)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A range of numbers; `optional` admits None, `integral` refuses fractions."""
+
+    low: float
+    high: float
+    closed: Literal["both", "left", "right", "neither"] = "both"
+    integral: bool = False
+    optional: bool = False
+
+    def __str__(self) -> str:
+        kind = "an integer" if self.integral else "a number"
+        left = "[" if self.closed in ("both", "left") else "("
+        right = "]" if self.closed in ("both", "right") and math.isfinite(self.high) else ")"
+        suffix = " or None" if self.optional else ""
+        return f"{kind} in {left}{self.low:g}, {self.high:g}{right}{suffix}"
+
+    def admits(self, value: object) -> bool:
+        if value is None:
+            return self.optional
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
+            return False
+        if self.integral and not isinstance(value, numbers.Integral):
+            return False
+        above = value >= self.low if self.closed in ("both", "left") else value > self.low
+        below = value <= self.high if self.closed in ("both", "right") else value < self.high
+        return above and below
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few names; `callables` also admits a function or an object the user made."""
+
+    names: tuple[str, ...]
+    objects: bool = False
+    optional: bool = False
+
+    def __str__(self) -> str:
+        more = (" or an object of your own" if self.objects else "") + (" or None" if self.optional else "")
+        return "one of " + ", ".join(repr(name) for name in self.names) + more
+
+    def admits(self, value: object) -> bool:
+        if isinstance(value, str):
+            return value in self.names
+        return self.optional if value is None else self.objects
+
+
+class Anything:
+    """Checked where it is used."""
+
+    def __str__(self) -> str:
+        return "see its description"
+
+    def admits(self, value: object) -> bool:
+        return True
+
+
+Range = Interval | Choice | Anything
+T = TypeVar("T")
+
+
+def parameter(default: T, admitted: Range, sentence: str, *, group: str = "model") -> T:
+    # dataclasses.field is typed as returning the field's own type, so mypy sees plain attributes.
+    value: T = field(default=default, metadata={"range": admitted, "sentence": sentence, "group": group})
+    return value
+
+
+UNBOUNDED = math.inf
+FLAG = Choice((), objects=True)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Parameters:
+    """What a user may say about training; see each field's sentence in `parameter_table()`.
+
+    >>> Parameters(n_neurons=64).n_neurons
+    64
+    >>> check(Parameters(learning_rate=2.5))
+    Traceback (most recent call last):
+        ...
+    ValueError: learning_rate must be a number in (0, 1], got 2.5
+    """
+
+    objective: str | Callable[..., Any] | Any = parameter(
+        "auto",
+        Choice(OBJECTIVE_NAMES, objects=True),
+        "What is minimised. 'auto' is squared error for regressors, logistic or softmax for classifiers and their "
+        "multi-output forms when y has several columns. A function (y, scores, weight) -> (gradient, Hessian) is "
+        "used as it is.",
+    )
+    n_estimators: int = parameter(
+        100, Interval(1, UNBOUNDED, integral=True), "Number of boosting rounds, one network each."
+    )
+    n_neurons: int = parameter(
+        256,
+        Interval(2, 16384, integral=True),
+        "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large.",
+    )
+    learning_rate: float = parameter(
+        0.3, Interval(0, 1, "right"), "Shrinkage: the share of each round's head that is added to the scores."
+    )
+    reg_lambda: float = parameter(
+        1e-3,
+        Interval(0, UNBOUNDED),
+        "L2 penalty on the head. Multiplies the mean diagonal of P'HP unless reg_form is 'absolute'.",
+    )
+    reg_form: str = parameter(
+        "relative",
+        Choice(("relative", "absolute")),
+        "'relative': lambda = reg_lambda x mean diagonal of P'HP, one value for all data sets; 'absolute': lambda = "
+        "reg_lambda, the paper's.",
+    )
+    temperature: float | None = parameter(
+        None,
+        Interval(0, UNBOUNDED, "neither", optional=True),
+        "tau: normalised outputs are multiplied by it before the softmax; 1 is the paper's, larger splits are "
+        "harder. None: chosen by the data, see docs/parameters.md.",
+    )
+    group_size: int | None = parameter(
+        None,
+        Interval(2, 16384, integral=True, optional=True),
+        "The softmax runs within groups of this many outputs; must divide n_neurons. None: over all K outputs.",
+    )
+    density: float | None = parameter(
+        None,
+        Interval(0.001, 1, optional=True),
+        "Share of network weights that are not zero. None: 0.1 for dense columns, 1.0 for sparse ones.",
+    )
+    scale: str = parameter(
+        "auto",
+        Choice(("auto", "standard", "none")),
+        "'auto': dense columns are standardised inside the model, sparse ones left as they are; 'standard': both are "
+        "divided by their deviation; 'none': neither.",
+    )
+    network: str = parameter(
+        "auto",
+        Choice(("auto", "dense", "hashed")),
+        "How weights come about: 'dense' makes a table of them once a round, 'hashed' makes each on the fly; both "
+        "give the same model. 'auto' takes the table where it is small.",
+        group="computing",
+    )
+    hessian: str = parameter(
+        "shared",
+        Choice(("shared", "per_class")),
+        "With several outputs: 'shared' uses one Hessian, so one Gram matrix, for all of them; 'per_class' is the "
+        "paper's, one each.",
+    )
+    quantile: float = parameter(
+        0.5, Interval(0, 1, "neither"), "The quantile that objective='quantile' estimates.", group="objective"
+    )
+    huber_delta: float | None = parameter(
+        None,
+        Interval(0, UNBOUNDED, "neither", optional=True),
+        "Where objective='huber' turns from squared to absolute error, in units of y. None: 1.345 times the mean "
+        "absolute deviation of y from its mean.",
+        group="objective",
+    )
+    tweedie_power: float = parameter(
+        1.5, Interval(1, 2, "neither"), "The variance power of objective='tweedie'.", group="objective"
+    )
+    eval_metric: Any = parameter(
+        None,
+        Anything(),
+        "A metric's name, a function (y, response, weight) -> float, or a list of them, computed on every evaluation "
+        "set after each round. None: the objective's own. The last one decides early stopping.",
+        group="evaluation",
+    )
+    early_stopping_rounds: int | None = parameter(
+        None,
+        Interval(1, UNBOUNDED, integral=True, optional=True),
+        "Stop when the last metric on the last evaluation set has not improved for this many rounds, and keep the "
+        "best round. None: never.",
+        group="evaluation",
+    )
+    validation_fraction: float = parameter(
+        0.1,
+        Interval(0, 1, "neither"),
+        "The share of rows held out when early stopping is asked for without an evaluation set.",
+        group="evaluation",
+    )
+    n_jobs: int | None = parameter(
+        None,
+        Interval(-1024, 1024, integral=True, optional=True),
+        "Number of threads. None or -1: all cores. The result has the same bits for every value.",
+        group="computing",
+    )
+    random_state: Any = parameter(
+        None,
+        Anything(),
+        "The seed of all networks: an integer, None (0, the paper's), or a RandomState or Generator to draw it from.",
+        group="computing",
+    )
+    verbose: int = parameter(
+        0, Interval(0, 10, integral=True), "1 shows a progress bar, 2 prints every round.", group="computing"
+    )
+
+
+def parameter_fields() -> tuple[Field[Any], ...]:
+    return fields(Parameters)
+
+
+def check(parameters: Parameters) -> None:
+    """Raise a ValueError that names the first parameter out of its range."""
+    for f in parameter_fields():
+        value = getattr(parameters, f.name)
+        if not f.metadata["range"].admits(value):
+            raise ValueError(f"{f.name} must be {f.metadata['range']}, got {value!r}")
+    group_size = parameters.group_size
+    if group_size is not None and parameters.n_neurons % group_size:
+        raise ValueError(
+            f"group_size must divide n_neurons ({parameters.n_neurons}), got {group_size}; "
+            f"use n_neurons={math.ceil(parameters.n_neurons / group_size) * group_size}"
+        )
+    if parameters.n_jobs == 0:
+        raise ValueError("n_jobs must be a positive number of threads, -1 or None, got 0")
+
+
+def parameters_from(given: Mapping[str, Any] | Parameters | None) -> Parameters:
+    """`Parameters` from a dict; an unknown name is an error that suggests the nearest known one.
+
+    >>> parameters_from({"learning_rat": 0.1})
+    Traceback (most recent call last):
+        ...
+    ValueError: unknown parameter 'learning_rat'; did you mean 'learning_rate'?
+    """
+    if isinstance(given, Parameters):
+        check(given)
+        return given
+    known = [f.name for f in parameter_fields()]
+    for name in given or {}:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known)
+            raise ValueError(f"unknown parameter {name!r}; {hint}")
+    parameters = Parameters(**(given or {}))
+    check(parameters)
+    return parameters
+
+
+def parameter_table() -> str:
+    """A Markdown table of all parameters, the one the documentation shows."""
+    rows = ["| parameter | default | range | meaning |", "|---|---|---|---|"]
+    rows += [
+        f"| `{f.name}` | `{f.default!r}` | {f.metadata['range']} | {f.metadata['sentence']} |"
+        for f in parameter_fields()
+    ]
+    return "\n".join(rows)

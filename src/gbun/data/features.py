@@ -1,0 +1,82 @@
+"""Rows as the library holds them: dense columns, sparse entries, or both side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbun.dtypes import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Compressed sparse rows whose columns are 64-bit feature ids: nothing here grows with the largest id."""
+
+    indptr: IntArray
+    ids: IntArray
+    values: FloatArray
+
+    @property
+    def row_of_entry(self) -> IntArray:
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    def take(self, rows: IntArray) -> Entries:
+        lengths = np.diff(self.indptr)[rows]
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        # position of each taken entry: its row's first entry plus its place within the row
+        position = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        return Entries(indptr, self.ids[position], self.values[position])
+
+
+@dataclass(frozen=True)
+class Features:
+    """n rows of dense columns (ids 0 .. m-1) and sparse entries (any ids); either may be absent.
+
+    >>> Features(2, dense=np.eye(2, dtype=np.float32)).take(np.array([1])).dense
+    array([[0., 1.]], dtype=float32)
+    """
+
+    n_rows: int
+    dense: FloatArray | None = None
+    sparse: Entries | None = None
+
+    def take(self, rows: IntArray) -> Features:
+        return Features(
+            len(rows),
+            None if self.dense is None else self.dense[rows],
+            None if self.sparse is None else self.sparse.take(rows),
+        )
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a model remembers of its input, so that other data is refused instead of misread.
+
+    kind: "array" (dense or sparse matrix), "frame" (columns by name, some of them categorical), "names" (dicts)
+    or "tokens" (lists of words). `names` and `categorical` belong to frames, `n_columns` to arrays and frames.
+    """
+
+    kind: str
+    n_columns: int | None = None
+    names: tuple[str, ...] | None = None
+    categorical: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The rows one worker trains on: features, targets, weights, and where their scores start."""
+
+    features: Features
+    y: FloatArray
+    weight: NDArray[np.float64]
+    base_margin: NDArray[np.float64] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return self.features.n_rows
+
+    def take(self, rows: IntArray) -> Shard:
+        margin = None if self.base_margin is None else self.base_margin[rows]
+        return Shard(self.features.take(rows), self.y[rows], self.weight[rows], margin)

@@ -1,0 +1,301 @@
+"""Tables from files: what a file holds is told by its ending and checked against its first bytes."""
+
+from __future__ import annotations
+
+import difflib
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gbun.data.svmlight import PathLike
+
+Matrix: TypeAlias = "scipy.sparse.csr_array | NDArray[Any] | pd.DataFrame"
+
+_FORMATS = {
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".txt": "svmlight",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".npz": "npz",
+}
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_SPARSE_PARTS = ("data", "indices", "indptr", "shape")
+_BROKEN = (
+    EOFError,
+    IndexError,
+    KeyError,
+    NotImplementedError,  # zip: an unknown compression method
+    OSError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows as they were read: X by columns or ids, and what else the file says of each row."""
+
+    X: Matrix
+    y: NDArray[Any] | None
+    weight: NDArray[np.float64] | None
+    feature_names: tuple[str, ...] | None
+
+
+def read_table(
+    path: PathLike, target: str | None = None, *, weight: str | None = None, labels: PathLike | None = None
+) -> Table:
+    """Reads a table by the ending of its path.
+
+    .svm .svmlight .libsvm .txt  svmlight, its labels as y. May be compressed: .gz, .bz2 or .xz may follow.
+    .csv .tsv  UTF-8 with a line of column names; X stays a pandas frame. May be compressed.
+    .parquet   X stays a pandas frame.
+    .npz       Sparse: what scipy.sparse.save_npz writes, or arrays data, indices, indptr and shape; with y and
+               weight if they are there. Dense: arrays X and y, with weight if it is there. `labels` names a
+               .npy file that holds y when the .npz does not. Pickled objects are never loaded.
+
+    `target` and `weight` name columns of a .csv, .tsv or .parquet file, which then are no features; without
+    `target` the table has no y. Labels may be strings. Empty fields of a .csv, and words such as NA, are missing.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "fruit.csv")
+    ...     _ = path.write_text("size,colour,kind\\n3,red,apple\\n1,blue,plum\\n")
+    ...     table = read_table(path, "kind")
+    >>> table.feature_names, table.y
+    (('size', 'colour'), array(['apple', 'plum'], dtype=object))
+    """
+    path = Path(path)
+    form = _format(path)
+    _check_arguments(path, form, target, weight, labels)
+    if form == "svmlight":
+        table = _read_svmlight(path)
+    elif form == "npz":
+        table = _read_npz(path, labels)
+    else:
+        frame = _read_csv(path) if form == "csv" else _read_parquet(path)
+        table = _divided(path, frame, target, weight)
+    if table.X.shape[0] == 0:
+        raise ValueError(f"{path}: got no rows, expected at least one; check what wrote the file")
+    return table
+
+
+def _format(path: Path) -> str:
+    endings = [suffix.lower() for suffix in path.suffixes]
+    compressed = bool(endings) and endings[-1] in _COMPRESSED
+    last = endings[-2:] if compressed else endings[-1:]
+    form = _FORMATS.get(last[0]) if last else None
+    if form is None or (compressed and form in ("parquet", "npz")):
+        raise ValueError(
+            f"{path}: got the ending {''.join(last)!r}, expected one of {' '.join(_FORMATS)} (all but .parquet "
+            f"and .npz also followed by {' '.join(_COMPRESSED)}); rename or convert the file"
+        )
+    return form
+
+
+def _check_arguments(
+    path: Path, form: str, target: str | None, weight: str | None, labels: PathLike | None
+) -> None:
+    own = {"svmlight": "y is the first number of a line", "npz": "y and weight are arrays of that name"}
+    for name, column in (("target", target), ("weight", weight)):
+        if form in own and column is not None:
+            raise ValueError(
+                f"{name}: got {column!r} for {path}, expected None, as {form} has no named columns: "
+                f"{own[form]}; leave {name} out"
+            )
+    if labels is not None and form != "npz":
+        raise ValueError(
+            f"labels: got {str(labels)!r} for {path}, expected None, as only .npz files may keep y apart; "
+            f"{'leave labels out' if form == 'svmlight' else 'name the column in target'}"
+        )
+    if target is not None and target == weight:
+        raise ValueError(
+            f"weight: got {weight!r}, which is the target too, expected another column; name one"
+        )
+
+
+def _read_svmlight(path: Path) -> Table:
+    from gbun.data.svmlight import read_svmlight
+
+    X, y = read_svmlight(path)
+    return Table(X, y, None, None)
+
+
+@contextmanager
+def _readable(path: Path, expected: str, advice: str) -> Iterator[None]:
+    """Whatever a reader says of broken content becomes one ValueError; the disk's own errors stay."""
+    try:
+        yield
+    except _BROKEN as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{path}: got content that cannot be read ({reason}), expected {expected}; {advice}"
+        ) from error
+
+
+def _check_magic(path: Path, magic: bytes, expected: str) -> None:
+    from gbun.data.svmlight import open_content
+
+    with open_content(path) as stream:
+        first = stream.read(len(magic))
+    if first != magic:
+        raise ValueError(
+            f"{path}: got content that begins with {first!r}, expected {expected}, which begins with {magic!r}; "
+            "give the file the ending of what it holds"
+        )
+
+
+def _pandas(path: Path, *also: str) -> Any:
+    try:
+        for module in also:
+            import_module(module)
+        return import_module("pandas")
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: reading {path.suffix} files needs {error.name}; pip install 'gbun[frames]'"
+        ) from error
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    pandas = _pandas(path)
+    from gbun.data.svmlight import open_content
+
+    separator = "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]] else ","
+    with open_content(path) as stream:
+        # A truncated archive is told by open_content, in its own words.
+        try:
+            frame: pd.DataFrame = pandas.read_csv(stream, sep=separator, low_memory=False)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: got text that cannot be read ({' '.join(str(error).split())}), expected UTF-8 rows of "
+                f"values separated by {separator!r} under a line of column names; correct the line or convert it"
+            ) from error
+    if not isinstance(frame.index, pandas.RangeIndex):
+        raise ValueError(
+            f"{path}: got rows with more values than the {frame.shape[1]} column names, expected as many; "
+            "add the missing names, or remove separators at the ends of lines"
+        )
+    return frame
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    pandas = _pandas(path, "pyarrow")
+    _check_magic(path, b"PAR1", "a parquet file")
+    with _readable(path, "a whole parquet file", "copy or write it again"):
+        frame: pd.DataFrame = pandas.read_parquet(path, engine="pyarrow")
+    return frame
+
+
+def _divided(path: Path, frame: pd.DataFrame, target: str | None, weight: str | None) -> Table:
+    """The frame divided into X, y and weight."""
+    named = {name: column for name, column in (("target", target), ("weight", weight)) if column is not None}
+    for argument, column in named.items():
+        if column not in frame.columns:
+            raise ValueError(_no_column(path, argument, column, [str(name) for name in frame.columns]))
+    X = frame.drop(columns=list(named.values()))
+    if X.shape[1] == 0:
+        raise ValueError(
+            f"{path}: got no column besides {sorted(named.values())}, expected features; add some"
+        )
+    y = None if target is None else frame[target].to_numpy()
+    weights = None if weight is None else _numbers(path, f"weight={weight!r}", frame[weight].to_numpy())
+    return Table(X, y, weights, tuple(str(name) for name in X.columns))
+
+
+def _no_column(path: Path, argument: str, column: str, columns: list[str]) -> str:
+    near = difflib.get_close_matches(column, columns, n=3, cutoff=0.6)
+    folded = [name for name in columns if name.strip().casefold() == column.strip().casefold()]
+    guess = list(dict.fromkeys(folded + near))[:3]
+    listed = ", ".join(map(repr, columns[:20])) + (
+        f", ... ({len(columns)} in all)" if len(columns) > 20 else ""
+    )
+    advice = f"did you mean {' or '.join(map(repr, guess))}?" if guess else "name one of them"
+    return f"{argument}: got {column!r}, expected a column of {path}: {listed}; {advice}"
+
+
+def _numbers(path: Path, name: str, values: NDArray[Any]) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}, {name}: got {values.dtype} values ({error}), expected numbers; convert them first"
+        ) from error
+
+
+def _read_npz(path: Path, labels: PathLike | None) -> Table:
+    # Checked first, as numpy would tell of anything else that it is a pickle.
+    _check_magic(path, b"PK\x03\x04", "an .npz archive")
+    with _readable(path, "a whole .npz of numbers or fixed-width strings", "save it again, without objects"):
+        archive = np.load(path, allow_pickle=False)
+        with archive:
+            names = set(archive.files)
+            sparse = _sparse(path, archive) if set(_SPARSE_PARTS) <= names or "format" in names else None
+            dense = archive["X"] if sparse is None and "X" in names else None
+            y, weight = (archive[name] if name in names else None for name in ("y", "weight"))
+    X = sparse if sparse is not None else dense
+    if X is None or (dense is not None and y is None and labels is None):
+        raise ValueError(
+            f"{path}: got the arrays {sorted(names)}, expected X and y, or the parts of a sparse matrix "
+            f"({', '.join(_SPARSE_PARTS)}); save them under these names, or give y's file in labels"
+        )
+    if y is not None and labels is not None:
+        raise ValueError(
+            f"labels: got {str(labels)!r}, expected None, as {path} holds y itself; leave labels out"
+        )
+    return _checked(path, X, y if labels is None else _read_labels(Path(labels)), weight)
+
+
+def _sparse(path: Path, archive: Any) -> scipy.sparse.csr_array:
+    if "format" in archive.files:
+        matrix: Any = scipy.sparse.load_npz(path)
+    else:
+        data, indices, indptr, shape = (archive[name] for name in _SPARSE_PARTS)
+        matrix = scipy.sparse.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+    if matrix.format in ("csr", "csc", "bsr"):
+        # An index outside the shape would make compiled code read outside its arrays.
+        matrix.check_format(full_check=True)
+    return scipy.sparse.csr_array(matrix)
+
+
+def _read_labels(path: Path) -> NDArray[Any]:
+    _check_magic(path, b"\x93NUMPY", "a .npy file")
+    with _readable(path, "a whole .npy of numbers or fixed-width strings", "save it again, without objects"):
+        y: NDArray[Any] = np.load(path, allow_pickle=False)
+    return y
+
+
+def _checked(path: Path, X: Matrix, y: NDArray[Any] | None, weight: NDArray[Any] | None) -> Table:
+    """The table of an .npz, its shapes checked; a frame cannot have others."""
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{path}: got X of shape {X.shape} and {X.dtype}, expected rows x columns of real numbers; "
+            "reshape or convert it"
+        )
+    for name, values in (("y", y), ("weight", weight)):
+        if values is not None and values.shape != X.shape[:1]:
+            raise ValueError(
+                f"{path}: got {name} of shape {values.shape} for {X.shape[0]} rows of X, expected "
+                f"({X.shape[0]},); save one value per row"
+            )
+    return Table(X, y, None if weight is None else _numbers(path, "weight", weight), None)

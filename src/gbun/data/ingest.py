@@ -1,0 +1,205 @@
+"""Whatever users hold, as `Features`: arrays, sparse matrices, data frames, dicts of names, lists of tokens.
+
+Nothing is densified, no vocabulary is kept, and no memory grows with the largest feature id: a name's id is its hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from gbun.data import frames
+from gbun.data.features import Entries, Features, Schema
+from gbun.dtypes import FloatArray
+from gbun.networks import hash_name
+
+ACCEPTED = (
+    "a 2-d array, a scipy sparse matrix, a pandas or polars frame, a list of dicts {name: value} or a list of token lists"
+)
+
+
+def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
+    """Features and the schema to remember them by.
+
+    >>> features, schema = ingest([{"age": 31, "city": "Paris"}, {"age": 40}])
+    >>> features.sparse.indptr, schema.kind
+    (array([0, 2, 3]), 'names')
+    """
+    if isinstance(X, Features):
+        return X, Schema("array", None if X.dense is None else X.dense.shape[1])
+    if scipy.sparse.issparse(X):
+        return from_sparse(X, name), Schema("array", X.shape[1])
+    if frames.is_frame(X):
+        return from_frame(X, name)
+    if isinstance(X, (list, tuple)):
+        telling = next((row for row in X if isinstance(row, (dict, list, tuple)) and len(row)), None)
+        if isinstance(telling, dict):
+            return from_dicts(X, name), Schema("names")
+        if _is_tokens(telling):
+            return from_tokens(X, name), Schema("tokens")
+    dense = from_array(X, name)
+    assert dense.dense is not None
+    return dense, Schema("array", dense.dense.shape[1])
+
+
+def conform(X: Any, schema: Schema, name: str = "X") -> Features:
+    """Features of data that must look as it did in training."""
+    if schema.kind in ("names", "tokens") and isinstance(X, (list, tuple)) and not len(X):
+        raise ValueError(f"{name} has no rows")
+    if schema.kind == "frame" and frames.is_frame(X):
+        features, found = from_frame(X, name, schema)
+    else:
+        features, found = ingest(X, name)
+    if found.kind != schema.kind:
+        raise ValueError(f"{name} must be {_words(schema)} as in training, got {_words(found)}")
+    if found.n_columns != schema.n_columns:
+        raise ValueError(f"{name} has {found.n_columns} features, the model was trained on {schema.n_columns}")
+    if schema.names and found.names and schema.names != found.names:
+        missing = [n for n in schema.names if n not in found.names]
+        new = [n for n in found.names if n not in schema.names]
+        raise ValueError(
+            f"{name} has other columns than in training: missing {missing}, new {new}"
+            if missing or new
+            else f"{name} has the columns of training in another order; use X[{list(schema.names)[:3]!r} ...]"
+        )
+    return features
+
+
+def _words(schema: Schema) -> str:
+    return {
+        "array": f"an array of {schema.n_columns} columns",
+        "frame": "a data frame with categorical columns",
+        "names": "a list of dicts",
+        "tokens": "a list of token lists",
+    }[schema.kind]
+
+
+def from_array(X: Any, name: str) -> Features:
+    array = np.asarray(X)
+    if array.dtype.kind not in "fiub":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}: {error}; {name} may be {ACCEPTED}") from None
+    if array.ndim != 2:
+        advice = "reshape(-1, 1) makes one column, reshape(1, -1) one row" if array.ndim == 1 else ""
+        raise ValueError(f"{name} must be {ACCEPTED}, got an array of shape {array.shape} {advice}".rstrip())
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        row, col = np.argwhere(np.isinf(array))[0]
+        raise ValueError(f"{name} has an infinite value in row {row}, column {col}; NaN means missing, infinity is an error")
+    return Features(len(array), dense=array)
+
+
+def from_sparse(X: Any, name: str) -> Features:
+    if X.ndim != 2:
+        raise ValueError(f"{name} must have 2 dimensions, got a sparse array of shape {X.shape}")
+    csr = X.tocsr()
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return Features(csr.shape[0], sparse=Entries(csr.indptr, csr.indices, _values(csr.data, name)))
+
+
+def _values(data: Any, name: str) -> FloatArray:
+    if data.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold real numbers, got dtype {data.dtype}")
+    with np.errstate(over="ignore"):
+        values = np.asarray(data, dtype=np.float32)
+    if np.isinf(values).any():
+        raise ValueError(f"{name} has an infinite value, or one beyond float32; NaN means missing, infinity is an error")
+    return values
+
+
+def from_frame(X: Any, name: str, schema: Schema | None = None) -> tuple[Features, Schema]:
+    """Numeric columns stay columns; every value of the others is a feature of its own, named column=value."""
+    columns = frames.columns(X, name, None if schema is None else schema.categorical)
+    numeric = [c.values for c in columns if c.values is not None]
+    dense = np.column_stack(numeric) if numeric else None
+    if dense is not None:
+        from_array(dense, name)
+    categorical = [c for c in columns if c.codes is not None]
+    names = tuple(c.name for c in columns)
+    if not categorical:
+        return Features(len(X), dense), Schema("array", len(columns), names)
+    features = Features(len(X), dense, _from_categories(len(X), categorical))
+    return features, Schema("frame", len(columns), names, tuple(c.name for c in categorical))
+
+
+def _from_categories(n_rows: int, columns: Sequence[frames.Column]) -> Entries:
+    ids = np.empty((n_rows, len(columns)), dtype=np.int64)
+    present = np.empty((n_rows, len(columns)), dtype=bool)
+    for j, column in enumerate(columns):
+        assert column.codes is not None
+        hashed = np.array([hash_name(f"{column.name}={value}") for value in column.categories] or [0], dtype=np.int64)
+        ids[:, j], present[:, j] = hashed[column.codes], column.codes >= 0
+    indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+    return Entries(indptr, ids[present], np.ones(indptr[-1], dtype=np.float32))
+
+
+def from_dicts(rows: Sequence[Any], name: str) -> Features:
+    """A number is the value of the feature `name`; a string is the feature `name=string`; None is missing."""
+    ids: list[int] = []
+    values: list[float] = []
+    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+    known: dict[str, int] = {}
+    for i, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise ValueError(f"{name}[{i}] must be a dict like the rows before it, got {type(row).__name__}")
+        for key, value in row.items():
+            if value is None:
+                continue
+            feature, number = (f"{key}={value}", 1.0) if isinstance(value, str) else (str(key), value)
+            if not isinstance(number, (int, float, np.number, np.bool_)):
+                raise ValueError(
+                    f"{name}[{i}][{key!r}] must be a number, a string or None, got {type(value).__name__}"
+                )
+            ids.append(_id(feature, known))
+            values.append(float(number))
+        indptr[i + 1] = len(ids)
+    return _entries(indptr, ids, values, name)
+
+
+def from_tokens(rows: Sequence[Any], name: str) -> Features:
+    """Each token is a feature, its value the number of times the row has it."""
+    for i, row in enumerate(rows):
+        if not (_is_tokens(row) or row == [] or row == ()):
+            raise ValueError(f"{name}[{i}] must be a list of strings like the rows before it, got {type(row).__name__}")
+    known: dict[str, int] = {}
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    ids = [_id(token, known) for token in chain.from_iterable(rows)]
+    return _entries(indptr, ids, np.ones(len(ids)), name)
+
+
+def _id(feature: str, known: dict[str, int]) -> int:
+    # `known` spares hashing a name twice while one batch is read; it is dropped afterwards, not a vocabulary.
+    found = known.get(feature)
+    if found is None:
+        found = known[feature] = hash_name(feature)
+    return found
+
+
+def _entries(indptr: NDArray[np.int64], ids: Sequence[int], values: Any, name: str) -> Features:
+    data = _values(np.asarray(values, dtype=np.float64), name)
+    return Features(len(indptr) - 1, sparse=_summed(Entries(indptr, np.array(ids, dtype=np.int64), data)))
+
+
+def _summed(entries: Entries) -> Entries:
+    """Sorted ids within each row, repeated ones added up."""
+    row = entries.row_of_entry
+    order = np.lexsort((entries.ids, row))
+    row, ids, values = row[order], entries.ids[order], entries.values[order]
+    new = np.ones(len(ids), dtype=bool)
+    new[1:] = (ids[1:] != ids[:-1]) | (row[1:] != row[:-1])
+    at = np.flatnonzero(new)
+    totals = np.add.reduceat(values, at) if len(at) else values
+    counts = np.bincount(row[at], minlength=len(entries.indptr) - 1)
+    return Entries(np.concatenate([[0], np.cumsum(counts)]), ids[at], totals)
+
+
+def _is_tokens(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) and len(row) > 0 and all(isinstance(token, str) for token in row)

@@ -1,0 +1,446 @@
+"""The svmlight text format, a row per line: `label id:value id:value ...  # comment`.
+
+An id IS the feature id: nothing is shifted, so it does not matter whether a file counts from zero or one, and
+a 64-bit hash is an id like any other. No array here is ever as long as the largest id.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numba
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from gbun.dtypes import MEMBERSHIP, SUM
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+
+# A block is parsed at once and its text then dropped; at this size Python's share of the time is nothing.
+_BLOCK = 16 << 20
+
+# A matrix has largest id + 1 columns, and scipy counts columns in int64.
+_LARGEST_ID = 2**63 - 2
+
+# Correctly rounded, and exact up to 10**22.
+_POWERS = np.array([float(f"1e{power}") for power in range(81)])
+
+# What became of a token: read; read to within 2**-50 of itself; left to Python.
+_READ, _CLOSE, _HARD = 0, 1, 2
+
+_TAB, _NEWLINE, _RETURN, _SPACE, _HASH = 9, 10, 13, 32, 35
+_PLUS, _MINUS, _POINT, _ZERO, _COLON = 43, 45, 46, 48, 58
+
+_OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00"}
+
+_Text: TypeAlias = NDArray[np.uint8]
+_jit = numba.njit(cache=True, nogil=True)
+
+
+def read_svmlight(path: PathLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
+    """The rows and labels of an svmlight file, plain or compressed by gzip, bzip2 or xz.
+
+    Values are float32 and labels float64, rounded as Python rounds them; nan is let through, infinity is not.
+    Ids may come in any order; an id that a row repeats adds up, as in every CSR matrix. `qid:` and comments
+    are skipped. Besides the result, memory holds one block of the file.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "rows.svm")
+    ...     _ = path.write_text("1 3:0.5 9:2  # first\\n-1 qid:4 4611686018427387904:1\\n")
+    ...     X, y = read_svmlight(path)
+    >>> y
+    array([ 1., -1.])
+    >>> X.shape == (2, 2**62 + 1), X.indices[:2], X.data
+    (True, array([3, 9]), array([0.5, 2. , 1. ], dtype=float32))
+    """
+    rows = _Rows()
+    with open_content(path) as stream:
+        for block in _blocks(stream):
+            try:
+                rows.append(block)
+            except _Malformed as error:
+                line = rows.lines + block.count(b"\n", 0, error.at) + 1
+                raise ValueError(f"{path}, line {line}: {error.complaint}") from None
+    if not rows.labels.size:
+        raise ValueError(
+            f"{path}: got no rows, expected a line 'label id:value ...' for each; check the file"
+        )
+    return rows.joined()
+
+
+def write_svmlight(path: PathLike, X: Any, y: ArrayLike) -> None:
+    """Writes a line for each row of X, sparse or dense, and its label; compressed by the ending .gz, .bz2, .xz.
+
+    Numbers are written in the fewest digits that read back as the same: a float32 X and a float64 y survive
+    unchanged, a float64 X comes back rounded to float32.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "rows.svm")
+    ...     write_svmlight(path, [[0, 0.1], [2, 0]], [1, 0.5])
+    ...     path.read_text()
+    '1 1:0.1\\n0.5 0:2\\n'
+    """
+    matrix, labels = _writable(X, y)
+    bounds = matrix.indptr.tolist()
+    with _OPEN.get(Path(path).suffix.lower(), open)(path, "wb") as stream:
+        for row, label in enumerate(labels.tolist()):
+            part = slice(bounds[row], bounds[row + 1])
+            stream.write(_line(label, matrix.indices[part], matrix.data[part]))
+
+
+@contextmanager
+def open_content(path: PathLike) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed if its first bytes say so; a broken archive is a ValueError."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: got a folder, expected a file; name one file in it")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file from {Path.cwd()}; check the path")
+    with path.open("rb") as raw:
+        ending = _compression(path, raw.peek(8)[:8])
+        if ending is None:
+            yield raw
+            return
+        try:
+            yield _OPEN[ending](raw)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's error, not the archive's
+            raise ValueError(
+                f"{path}: got a broken or truncated {ending} file ({error}), expected a whole one; "
+                "copy or compress it again"
+            ) from error
+
+
+def _compression(path: Path, first: bytes) -> str | None:
+    if not first:
+        raise ValueError(f"{path}: got an empty file, expected rows; write it again")
+    found = next((ending for ending, magic in _MAGIC.items() if first.startswith(magic)), None)
+    promised = path.suffix.lower()
+    if promised in _MAGIC and found != promised:
+        raise ValueError(
+            f"{path}: got {found or 'uncompressed'} content (it begins with {first!r}), expected {promised} "
+            "as the ending says; rename the file or compress it again"
+        )
+    return found
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """The stream in pieces of whole lines; the last line is given its line end if it lacks one."""
+    rest = b""
+    while chunk := stream.read(_BLOCK):
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            yield b"".join((rest, memoryview(chunk)[:cut]))
+            rest = b""
+        rest += chunk[cut:]
+    if rest:
+        yield rest + b"\n"
+
+
+class _Malformed(Exception):
+    """A token that is none: where it begins in its block, and the sentence to raise."""
+
+    def __init__(self, at: int, token: bytes, expected: str) -> None:
+        text = token[:40].decode("utf-8", "replace") + ("..." if len(token) > 40 else "")
+        self.at, self.complaint = at, f"got {text!r}, expected {expected}"
+
+
+class _Column:
+    """An array that grows at its end, in place: realloc moves pages, so what is there is not held twice."""
+
+    def __init__(self, dtype: type[Any]) -> None:
+        self.array: NDArray[Any] = np.empty(0, dtype)
+        self.size = 0
+
+    def append(self, part: NDArray[Any]) -> None:
+        end = self.size + part.size
+        if end > self.array.size:
+            self.array.resize(end + end // 8, refcheck=False)
+        self.array[self.size : end] = part
+        self.size = end
+
+    def trimmed(self) -> NDArray[Any]:
+        self.array.resize(self.size, refcheck=False)
+        return self.array
+
+
+class _Rows:
+    """What the blocks gave so far."""
+
+    def __init__(self) -> None:
+        self.labels, self.values = _Column(SUM), _Column(MEMBERSHIP)
+        self.ids, self.bounds = _Column(np.int32), _Column(np.int64)
+        self.bounds.append(np.zeros(1, np.int64))
+        self.columns, self.lines = 0, 0
+
+    def append(self, block: bytes) -> None:
+        # No more rows than line ends, no more pairs than colons; one is spare, for a token that is no pair.
+        text = np.frombuffer(block, np.uint8)
+        most_rows, most_pairs = np.count_nonzero(text == _NEWLINE), np.count_nonzero(text == _COLON) + 1
+        labels, ends = np.empty(most_rows, SUM), np.empty(most_rows, np.int64)
+        ids, values = np.empty(most_pairs, np.int64), np.empty(most_pairs, MEMBERSHIP)
+        n, found, hard, at = _parse(text, labels, ends, ids, values)
+        for place, start, end in hard.tolist():
+            _settle(block, place, start, end, labels, values)
+        if at < len(block):
+            token = block[at : _token_end(text, at)]
+            raise _Malformed(at, token, _expected_pair(token))
+        self._widen(int(ids[:found].max(initial=-1)) + 1)
+        self.lines += most_rows
+        self.bounds.append(ends[:n] + self.values.size)
+        self.labels.append(labels[:n])
+        self.ids.append(ids[:found])
+        self.values.append(values[:found])
+
+    def _widen(self, columns: int) -> None:
+        self.columns = max(self.columns, columns)
+        if self.columns >= 2**31:
+            self.ids.array = self.ids.array.astype(np.int64, copy=False)
+
+    def joined(self) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
+        shape = (self.labels.size, self.columns)
+        # Both index arrays in the one dtype that scipy would choose, or it copies them.
+        index = np.int32 if max(*shape, self.values.size) < 2**31 else np.int64
+        bounds = self.bounds.trimmed().astype(index, copy=False)
+        ids = self.ids.trimmed().astype(index, copy=False)
+        return scipy.sparse.csr_array(
+            (self.values.trimmed(), ids, bounds), shape=shape
+        ), self.labels.trimmed()
+
+
+def _settle(
+    block: bytes, place: int, start: int, end: int, labels: NDArray[np.float64], values: NDArray[np.float32]
+) -> None:
+    """Reads with Python's float what the parser could not: a value's `place`, or ~row for a label."""
+    text = block[start:end]
+    array, place = (values, place) if place >= 0 else (labels, ~place)
+    try:
+        with np.errstate(over="ignore"):
+            array[place] = float(text)
+    except ValueError:
+        raise _Malformed(start, text, _expected_number(text, array is labels)) from None
+    if np.isinf(array[place]):
+        raise _Malformed(
+            start,
+            text,
+            f"a finite {array.dtype} number, or nan where it is missing; replace infinities and scale large values",
+        )
+
+
+def _expected_number(text: bytes, is_label: bool) -> str:
+    if not is_label:
+        return "a number after 'id:', as in 7:0.5, 7:-1e-3 or 7:nan"
+    if b"," in text:
+        return "one label: multi-label svmlight is not supported; write one file, or one column, per label"
+    return "a number, the label, to begin the line; encode class names as 0, 1, 2, ..."
+
+
+def _expected_pair(token: bytes) -> str:
+    identity, colon, _ = token.partition(b":")
+    if colon and identity.isdigit():
+        return f"an id up to {_LARGEST_ID} (2**63 - 2, the last column scipy can count); hash to 62 bits"
+    if colon:
+        return "decimal digits before the colon, as in 7:0.5; hash names to numbers first"
+    return "'id:value', as in 7:0.5; put spaces between pairs and '#' before a comment"
+
+
+@_jit
+def _parse(
+    text: _Text,
+    labels: NDArray[np.float64],
+    ends: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    values: NDArray[np.float32],
+) -> tuple[int, int, NDArray[np.int64], int]:
+    """Fills the arrays from whole lines, up to the first token that is no pair, at text[at].
+
+    Returns the number of rows, of pairs, (place, start, end) of every hard number, and at.
+    """
+    hard, n_hard = np.empty((16, 3), np.int64), 0
+    at, n, found, in_row = 0, 0, 0, False
+    while at < text.size:
+        at = _token_start(text, at)
+        if text[at] == _NEWLINE:
+            if in_row:
+                ends[n] = found
+                n += 1
+            at, in_row = at + 1, False
+        elif in_row and _is_query(text, at):
+            at = _token_end(text, at)
+        else:
+            start, place = at, ~n
+            if in_row:
+                start, place = _identity(text, at, ids, found), found
+                if start < 0:
+                    break
+                at, kind, values[found] = _value(text, start)
+                found += 1
+            else:
+                at, kind, labels[n] = _number(text, start)
+                in_row = True
+            if kind != _READ:
+                at = _token_end(text, at)
+                hard, n_hard = _noted(hard, n_hard, place, start, at), n_hard + 1
+    return n, found, hard[:n_hard], at
+
+
+@_jit
+def _noted(hard: NDArray[np.int64], n_hard: int, place: int, start: int, stop: int) -> NDArray[np.int64]:
+    if n_hard == hard.shape[0]:
+        grown = np.empty((2 * n_hard, 3), np.int64)
+        for i in range(n_hard):  # numba compiles a slice assignment, and its error text, for four seconds
+            for j in range(3):
+                grown[i, j] = hard[i, j]
+        hard = grown
+    hard[n_hard, 0], hard[n_hard, 1], hard[n_hard, 2] = place, start, stop
+    return hard
+
+
+@_jit
+def _ends_token(byte: int) -> bool:
+    return (byte <= _SPACE and (byte == _SPACE or _TAB <= byte <= _RETURN)) or byte == _HASH
+
+
+@_jit
+def _token_start(text: _Text, at: int) -> int:
+    """The next token of this line, or the line's end. Text ends with a line end, so no scan runs over."""
+    while text[at] != _NEWLINE and text[at] != _HASH and _ends_token(text[at]):
+        at += 1
+    if text[at] == _HASH:
+        while text[at] != _NEWLINE:
+            at += 1
+    return at
+
+
+@_jit
+def _token_end(text: _Text, at: int) -> int:
+    while not _ends_token(text[at]):
+        at += 1
+    return at
+
+
+@_jit
+def _is_query(text: _Text, at: int) -> bool:
+    """Whether a token begins with qid: (113, 105, 100, 58)."""
+    return bool(text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == _COLON)
+
+
+@_jit
+def _identity(text: _Text, at: int, ids: NDArray[np.int64], place: int) -> int:
+    """Reads the id before a colon into its place; where the value begins, or -1 if there is no such id."""
+    identity, colon = 0, at
+    while _ZERO <= text[colon] < _COLON:
+        digit = int(text[colon]) - _ZERO
+        if identity >= _LARGEST_ID // 10 and (identity > _LARGEST_ID // 10 or digit > _LARGEST_ID % 10):
+            return -1
+        identity, colon = 10 * identity + digit, colon + 1
+    ids[place] = identity
+    return colon + 1 if text[colon] == _COLON and colon > at else -1
+
+
+@_jit
+def _value(text: _Text, at: int) -> tuple[int, int, np.float32]:
+    """Where a number stops, its kind, and itself as float32.
+
+    One known to within 2**-50 is settled if both ends of that range round alike.
+    """
+    at, kind, value = _number(text, at)
+    if kind == _CLOSE and MEMBERSHIP(value * (1 - 2.0**-50)) == MEMBERSHIP(value * (1 + 2.0**-50)):
+        kind = _READ
+    if abs(value) > 3e38:  # near the end of float32
+        return at, _HARD, MEMBERSHIP(0.0)
+    return at, kind, MEMBERSHIP(value)
+
+
+@_jit
+def _number(text: _Text, at: int) -> tuple[int, int, float]:
+    """Where a number stops, its kind and value: [sign] digits [. digits] [e [sign] digits]; others are hard."""
+    sign = -1.0 if text[at] == _MINUS else 1.0
+    if text[at] == _MINUS or text[at] == _PLUS:
+        at += 1
+    stop, mantissa, power = _digits(text, at, 0)
+    n_digits, at = stop - at, stop
+    if text[at] == _POINT:
+        stop, mantissa, dropped = _digits(text, at + 1, mantissa)
+        fraction = stop - at - 1
+        n_digits, power, at = n_digits + fraction, power - fraction + dropped, stop
+    if n_digits > 0 and (text[at] == 69 or text[at] == 101):  # E, e
+        at, exponent = _exponent(text, at + 1)
+        power += exponent
+    if n_digits == 0 or not _ends_token(text[at]) or abs(power) > 80:
+        return at, _HARD, 0.0
+    # sign * mantissa * 10**power: exact operands are rounded once and so correctly, others up to four times.
+    value = sign * mantissa * _POWERS[power] if power >= 0 else sign * mantissa / _POWERS[-power]
+    return at, (_READ if mantissa <= 2**53 and abs(power) <= 22 else _CLOSE), value
+
+
+@_jit
+def _digits(text: _Text, at: int, mantissa: int) -> tuple[int, int, int]:
+    """Where the digits end, the number that `mantissa` and they form, and how many it had no room for."""
+    dropped = 0
+    while _ZERO <= text[at] < _COLON:
+        if mantissa < 10**17:
+            mantissa = 10 * mantissa + int(text[at]) - _ZERO
+        else:
+            dropped += 1
+        at += 1
+    return at, mantissa, dropped
+
+
+@_jit
+def _exponent(text: _Text, at: int) -> tuple[int, int]:
+    """Where the exponent ends and its value; a missing one is as hard as one of 18 digits or more."""
+    negative = text[at] == _MINUS
+    if negative or text[at] == _PLUS:
+        at += 1
+    stop, size, _ = _digits(text, at, 0)
+    if stop == at:
+        size = 10**17
+    return stop, -size if negative else size
+
+
+def _writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
+    """X and y as they will be written, checked before a file is opened: a refusal leaves none behind."""
+    matrix = scipy.sparse.csr_array(X)
+    if matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
+    try:
+        labels = np.asarray(y).astype(SUM)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"y: got {np.asarray(y).dtype} labels, expected numbers; encode them first"
+        ) from error
+    if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or not labels.size:
+        raise ValueError(
+            f"y: got shape {labels.shape} for X of shape {matrix.shape}, expected one label for each of at least "
+            "one row; pass y as a vector as long as X"
+        )
+    with np.errstate(over="ignore"):
+        for name, values in (("X", matrix.data.astype(MEMBERSHIP)), ("y", labels)):
+            if np.isinf(values).any():
+                raise ValueError(
+                    f"{name}: got a value that is infinite or too large to be read back, expected "
+                    f"finite {values.dtype} numbers or nan; replace it or scale it down"
+                )
+    return matrix, labels
+
+
+def _line(label: float, ids: NDArray[Any], values: NDArray[Any]) -> bytes:
+    # numpy's str() of a float32 is the shortest text of that float32; Python's would be of the float64 it equals.
+    texts = [repr(label), *values.astype(str).tolist()]
+    first, *rest = (text.removesuffix(".0") for text in texts)
+    pairs = (f" {identity}:{text}" for identity, text in zip(ids.tolist(), rest, strict=True))
+    return f"{first}{''.join(pairs)}\n".encode("ascii")

@@ -1,0 +1,150 @@
+"""The kernels of one shard: which form of each runs, on which chunk, into which buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbun.data.features import Entries, Features
+from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
+from gbun.kernels import portable
+from gbun.kernels.threads import Threads, row_chunks
+from gbun.networks import Network
+from gbun.networks.simhash import half_width
+
+Derivatives = Callable[[slice], tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+TABLE_LIMIT = 2**23  # weights in a table that "auto" is ready to make each round: 32 MB
+MIN_GEMM_ROWS = 8  # below it BLAS sums in another order, and a row's value would depend on its neighbours
+
+
+class Kernels:
+    """Forward, moments, memberships and normal equations over the rows of one `Features`.
+
+    The n x K buffer is allocated once and reused by every round: what `forward` returns is overwritten by
+    `memberships` in place, and by the next `forward`.
+    """
+
+    def __init__(self, features: Features, n_outputs: int, threads: Threads, network: str = "auto") -> None:
+        self.features = features
+        self.threads = threads
+        self.form = network
+        self.chunks = row_chunks(features.n_rows, n_outputs)
+        self.buffer = np.empty((features.n_rows, n_outputs), dtype=MEMBERSHIP)
+
+    def forward(self, network: Network) -> FloatArray:
+        """Z = X N_t, n x K."""
+        dense, sparse = self.features.dense, self.features.sparse
+        if dense is None:
+            self.buffer[:] = 0.0
+        else:
+            self._forward_dense(network, dense)
+        if sparse is not None and len(sparse.ids):
+            self._forward_sparse(network, sparse)
+        return self.buffer
+
+    def _forward_dense(self, network: Network, X: FloatArray) -> None:
+        n_columns = X.shape[1]
+        whole = self.form == "dense" or n_columns * self.buffer.shape[1] <= TABLE_LIMIT
+        width = n_columns if whole else max(1, TABLE_LIMIT // self.buffer.shape[1])
+        for first in range(0, n_columns, max(1, width)):
+            columns = slice(first, min(first + width, n_columns))
+            table = self._table(network, np.arange(columns.start, columns.stop), network.family.density)
+
+            def product(rows: slice, columns: slice = columns, table: FloatArray = table) -> None:
+                block = X[rows, columns]
+                if len(block) < MIN_GEMM_ROWS:
+                    block = np.concatenate([block, np.zeros((MIN_GEMM_ROWS - len(block), block.shape[1]), X.dtype)])
+                z = (block @ table)[: rows.stop - rows.start]
+                if columns.start == 0:
+                    self.buffer[rows] = z
+                else:
+                    self.buffer[rows] += z
+
+            self.threads.run(product, self.chunks)
+
+    def _forward_sparse(self, network: Network, entries: Entries) -> None:
+        from gbun.kernels import hashed
+
+        density = network.family.sparse_density
+        half = half_width(density)
+        table = self._sparse_table(network, entries)
+        revived = network.revived(density) if table is None else ()
+        outputs, features, weights = (np.array(v) for v in zip(*revived, strict=True)) if revived else ([], [], [])
+
+        def add(rows: slice) -> None:
+            indptr, z = entries.indptr[rows.start : rows.stop + 1], self.buffer[rows]
+            if table is not None:
+                hashed.forward_from_table(indptr, entries.ids, entries.values, table, z)
+                return
+            hashed.forward_on_the_fly(
+                indptr, entries.ids, entries.values, network.states, np.int32(half), MEMBERSHIP(1.0 / half), z
+            )
+            if revived:
+                hashed.forward_revived(
+                    indptr,
+                    entries.ids,
+                    entries.values,
+                    outputs,
+                    features.astype(np.uint64),
+                    weights.astype(MEMBERSHIP),
+                    z,
+                )
+
+        self.threads.run(add, self.chunks)
+
+    def _sparse_table(self, network: Network, entries: Entries) -> FloatArray | None:
+        """A table pays where columns are few and each is met many times; names have no table."""
+        m, K = network.family.n_columns, self.buffer.shape[1]
+        small = m is not None and m * K <= TABLE_LIMIT and 4 * m <= len(entries.ids)
+        if m is None or self.form == "hashed" or (self.form == "auto" and not small):
+            return None
+        return self._table(network, np.arange(m), network.family.sparse_density)
+
+    def _table(self, network: Network, features: NDArray[np.int64], density: float) -> FloatArray:
+        from gbun.kernels import hashed
+
+        half = half_width(density)
+        table = np.empty((len(features), len(network.states)), dtype=MEMBERSHIP)
+        hashed.fill_weights(network.states, features, np.int32(half), MEMBERSHIP(1.0 / half), table)
+        for output, feature, weight in network.revived(density):
+            table[features == feature, output] = weight
+        return table
+
+    def moments(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[sum w z ; sum w z^2], 2 x K."""
+        parts = self.threads.map(lambda rows: portable.moments(self.buffer[rows], weight[rows]), self.chunks)
+        return sum(parts, np.zeros((2, self.buffer.shape[1])))
+
+    def memberships(self, centre: FloatArray, factor: FloatArray, width: int) -> FloatArray:
+        """P, n x K, in the place of Z."""
+        self.threads.run(lambda rows: portable.memberships(self.buffer[rows], centre, factor, width), self.chunks)
+        return self.buffer
+
+    def normal_equations(self, derivatives: Derivatives) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A = P'HP and B = P'G, derivatives being computed for a chunk when its turn comes."""
+        parts = self.threads.map(
+            lambda rows: portable.normal_equations(self.buffer[rows], *derivatives(rows)), self.chunks
+        )
+        A, B = next(parts)
+        for a, b in parts:
+            A += a
+            B += b
+        return A, B
+
+    def apply(self, head: FloatArray, receive: Callable[[slice, FloatArray], None]) -> None:
+        """Hands P W to `receive`, chunk by chunk."""
+
+        def work(rows: slice) -> None:
+            p = self.buffer[rows]
+            if len(p) < MIN_GEMM_ROWS:
+                p = np.concatenate([p, np.zeros((MIN_GEMM_ROWS - len(p), p.shape[1]), p.dtype)])
+            receive(rows, (p @ head)[: rows.stop - rows.start])
+
+        self.threads.run(work, self.chunks)
+
+    def sum_rows(self, values: Callable[[slice], FloatArray]) -> NDArray[np.float64]:
+        """The sum over chunks of what `values` gives for each, added in chunk order."""
+        return np.asarray(sum(self.threads.map(values, self.chunks), np.zeros(())), dtype=SUM)

@@ -1,0 +1,145 @@
+"""How well a model does: metrics of the response, by name, as objects or as functions of the user.
+
+>>> import numpy as np
+>>> from gbun.collectives import Solo
+>>> y, response, weight = np.array([1.0, 2.0]), np.array([[1.0], [4.0]]), np.ones(2)
+>>> get_metric("mae").evaluate(y, response, weight, Solo())
+1.0
+>>> get_metric("pinball:0.75").evaluate(y, response, weight, Solo())
+0.25
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from gbun.metrics.base import MeanMetric, Metric, RankingMetric
+from gbun.metrics.classification import Accuracy, Brier, Error, LogLoss, MacroF1, MacroPrecision
+from gbun.metrics.function import FunctionMetric
+from gbun.metrics.ranking import AUC, AveragePrecision
+from gbun.metrics.regression import (
+    MAE,
+    MAPE,
+    MSE,
+    R2,
+    RMSE,
+    GammaDeviance,
+    Huber,
+    Pinball,
+    PoissonDeviance,
+    TweedieDeviance,
+)
+
+__all__ = ["ALIASES", "METRICS", "FunctionMetric", "MeanMetric", "Metric", "RankingMetric", "get_metric"]
+
+MetricLike: TypeAlias = (
+    str | Metric | type[Metric] | Callable[..., Any] | tuple[str, Callable[..., Any], bool]
+)
+
+METRICS: Mapping[str, type[Metric]] = {
+    "rmse": RMSE,
+    "mse": MSE,
+    "mae": MAE,
+    "r2": R2,
+    "mape": MAPE,
+    "pinball": Pinball,
+    "huber": Huber,
+    "poisson_deviance": PoissonDeviance,
+    "gamma_deviance": GammaDeviance,
+    "tweedie_deviance": TweedieDeviance,
+    "log_loss": LogLoss,
+    "brier": Brier,
+    "error": Error,
+    "accuracy": Accuracy,
+    "macro_precision": MacroPrecision,
+    "macro_f1": MacroF1,
+    "auc": AUC,
+    "average_precision": AveragePrecision,
+}
+
+# Names that people bring from other libraries; a metric is always reported under its own name.
+ALIASES: Mapping[str, str] = {
+    "l1": "mae",
+    "l2": "mse",
+    "mean_absolute_error": "mae",
+    "mean_squared_error": "mse",
+    "root_mean_squared_error": "rmse",
+    "mean_absolute_percentage_error": "mape",
+    "r2_score": "r2",
+    "quantile": "pinball",
+    "poisson": "poisson_deviance",
+    "gamma": "gamma_deviance",
+    "tweedie": "tweedie_deviance",
+    "logloss": "log_loss",
+    "cross_entropy": "log_loss",
+    "brier_score": "brier",
+    "precision_macro": "macro_precision",
+    "f1_macro": "macro_f1",
+    "roc_auc": "auc",
+    "ap": "average_precision",
+}
+
+
+def get_metric(metric: MetricLike) -> Metric:
+    """The metric meant by a name, a function, a (name, function, higher_is_better) tuple or a Metric.
+
+    >>> get_metric("quantile:0.9")
+    <metric pinball:0.9>
+    >>> get_metric(("gain", lambda y, response, weight: 1.0, True)).higher_is_better
+    True
+    """
+    if isinstance(metric, Metric):
+        return metric
+    if isinstance(metric, str):
+        return metric_by_name(metric)
+    if isinstance(metric, type) and issubclass(metric, Metric):
+        return metric()
+    if isinstance(metric, tuple) and len(metric) == 3:
+        return FunctionMetric(*metric)
+    if callable(metric):
+        return FunctionMetric(getattr(metric, "__name__", type(metric).__name__), metric)
+    raise ValueError(
+        f"metric: came as {metric!r}, expected a name (one of {', '.join(METRICS)}), a function "
+        "f(y, response, weight) -> float, a tuple (name, function, higher_is_better) or a Metric."
+    )
+
+
+def metric_by_name(text: str) -> Metric:
+    """The metric called "name" or "name:parameter".
+
+    >>> metric_by_name("huber:2").delta
+    2.0
+    """
+    given, colon, parameter = text.strip().lower().partition(":")
+    name = ALIASES.get(given, given)
+    if name not in METRICS:
+        raise ValueError(unknown_name(text, given))
+    make: Callable[..., Metric] = METRICS[name]
+    if not colon:
+        return make()
+    if METRICS[name].parameter is None:
+        raise ValueError(f"metric: {text!r} came with a parameter, but {name!r} takes none; write {name!r}.")
+    try:
+        value = float(parameter)
+    except ValueError:
+        raise ValueError(
+            f"metric: {text!r} came with {parameter!r} after the colon, expected a number, "
+            f"the {METRICS[name].parameter} of {name}."
+        ) from None
+    return make(value)
+
+
+def unknown_name(text: str, given: str) -> str:
+    """What to say about a name that is not in the registry.
+
+    >>> unknown_name("rsme", "rsme")[:54]
+    "metric: unknown name 'rsme'. Did you mean 'rmse' or 'm"
+    """
+    near = difflib.get_close_matches(given, [*METRICS, *ALIASES], n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return (
+        f"metric: unknown name {text!r}.{hint} Names are {', '.join(METRICS)}; "
+        "or give a function f(y, response, weight) -> float."
+    )

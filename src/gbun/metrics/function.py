@@ -1,0 +1,44 @@
+"""A metric that is the user's own Python function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gbun.dtypes import FloatArray
+from gbun.metrics.base import RankingMetric
+
+
+class FunctionMetric(RankingMetric):
+    """f(y, response, weight) -> float, called once with all rows of positive weight.
+
+    Nothing is known about the function, so it is not combined from the parts of several workers. For a
+    metric that is made of sums and so may be distributed, write a subclass of MeanMetric instead.
+
+    >>> import numpy as np
+    >>> from gbun.collectives import Solo
+    >>> worst = FunctionMetric("worst", lambda y, response, weight: abs(y - response[:, 0]).max())
+    >>> worst.evaluate(np.array([1.0, 2.0]), np.array([[1.5], [4.0]]), np.ones(2), Solo())
+    2.0
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], higher_is_better: bool = False) -> None:
+        if not isinstance(name, str) or not name:
+            raise ValueError(
+                f"name: came as {name!r}, expected a non-empty string to report the metric under."
+            )
+        if not callable(function):
+            raise ValueError(f"function: came as {function!r}, expected f(y, response, weight) -> float.")
+        self.name = name
+        self.function = function
+        self.higher_is_better = bool(higher_is_better)
+
+    def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> float:
+        value = self.function(y, response, weight)
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"metric: the function {self.name!r} returned {value!r}, expected one number; "
+                "return float(...) from f(y, response, weight)."
+            ) from error

@@ -1,0 +1,260 @@
+"""Metrics of predicted numbers. With several outputs each is the plain average over the outputs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from gbun.collectives import Collective
+from gbun.dtypes import SUM, FloatArray
+from gbun.metrics.base import MeanMetric, targets, weighted_rows
+
+EPS = float(np.finfo(SUM).eps)
+TINY = float(np.finfo(SUM).tiny)
+
+
+class ElementwiseLoss(MeanMetric):
+    """sum_i w_i mean_c loss(y_ic, response_ic) / sum_i w_i."""
+
+    @abstractmethod
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        """The loss of every element; y and response are both (n, C)."""
+
+    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        loss = self.loss(targets(y, response), response)
+        return np.array([weight @ loss.mean(axis=1), weight.sum()])
+
+
+class MSE(ElementwiseLoss):
+    """Mean squared error, (y - r)^2.
+
+    >>> MSE().sums(np.array([1.0, 2.0]), np.array([[1.0], [4.0]]), np.array([1.0, 3.0]))
+    array([12.,  4.])
+    """
+
+    name = "mse"
+
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        return (y - response) ** 2
+
+
+class RMSE(MeanMetric):
+    """Root mean squared error, mean_c sqrt(sum_i w_i (y_ic - r_ic)^2 / sum_i w_i).
+
+    >>> from gbun.collectives import Solo
+    >>> RMSE().evaluate(np.array([1.0, 2.0]), np.array([[1.0], [4.0]]), np.array([1.0, 3.0]), Solo())
+    1.7320508075688772
+    """
+
+    name = "rmse"
+
+    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        squares = (targets(y, response) - response) ** 2
+        return np.append(weight @ squares, weight.sum())
+
+    def value(self, sums: FloatArray) -> float:
+        if sums[-1] == 0:
+            return float("nan")
+        return float(np.sqrt(sums[:-1] / sums[-1]).mean())
+
+
+class MAE(ElementwiseLoss):
+    """Mean absolute error, |y - r|.
+
+    >>> MAE().sums(np.array([1.0, 2.0]), np.array([[1.0], [4.0]]), np.array([1.0, 3.0]))
+    array([6., 4.])
+    """
+
+    name = "mae"
+
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        return np.abs(y - response)
+
+
+class MAPE(ElementwiseLoss):
+    """Mean absolute percentage error as a fraction, |y - r| / max(|y|, eps) with the eps of float64.
+
+    >>> MAPE().sums(np.array([1.0, 2.0]), np.array([[1.0], [4.0]]), np.array([1.0, 3.0]))
+    array([3., 4.])
+    """
+
+    name = "mape"
+
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        return np.abs(y - response) / np.maximum(np.abs(y), EPS)
+
+
+class R2(MeanMetric):
+    """Share of the variance explained, mean_c (1 - sum_i w_i (y_ic - r_ic)^2 / sum_i w_i (y_ic - ybar_c)^2).
+
+    An output that is constant has no variance to explain: it scores 1 when predicted exactly, else 0.
+    That includes a single row, as a row of weight 2 is the row twice.
+
+    >>> from gbun.collectives import Solo
+    >>> R2().evaluate(np.array([1.0, 2.0, 3.0]), np.array([[1.0], [2.0], [2.0]]), np.ones(3), Solo())
+    0.5
+    """
+
+    name = "r2"
+    higher_is_better = True
+
+    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        y = targets(y, response)
+        return np.concatenate(
+            [weight @ (y - response) ** 2, weight @ y, weight @ y**2, [weight.sum()]], dtype=SUM
+        )
+
+    def value(self, sums: FloatArray) -> float:
+        total = sums[-1]
+        if total == 0:
+            return float("nan")
+        residual, first, second = sums[:-1].reshape(3, -1)
+        # sum w (y - ybar)^2 = sum w y^2 - (sum w y)^2 / sum w
+        variance = second - first**2 / total
+        constant = variance <= 1e-12 * second
+        explained = 1 - residual / np.where(constant, 1, variance)
+        return float(np.where(constant, residual == 0, explained).mean())
+
+    def evaluate(
+        self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective
+    ) -> float:
+        y, response, weight = weighted_rows(y, response, weight)
+        y = targets(y, response)
+        moments = collective.sum(np.append(weight @ y, weight.sum()))
+        if moments[-1] == 0:
+            return float("nan")
+        # Moving y and response together changes no residual, and near 0 the difference in `value` is exact
+        # where far from it (a year, a timestamp) it would cancel.
+        centre = moments[:-1] / moments[-1]
+        return super().evaluate(y - centre, response - centre, weight, collective)
+
+
+class Pinball(ElementwiseLoss):
+    """Loss of a predicted quantile q: q (y - r) where y is above r, (1 - q) (r - y) where it is below.
+
+    >>> Pinball(0.9).loss(np.array([[1.0], [4.0]]), np.array([[3.0], [3.0]])).ravel()
+    array([0.2, 0.9])
+    """
+
+    parameter = "quantile"
+
+    def __init__(self, quantile: float = 0.5) -> None:
+        if not 0 < quantile < 1:
+            raise ValueError(f"quantile: came as {quantile!r}, expected a number between 0 and 1, say 0.9.")
+        self.quantile = float(quantile)
+        self.name = named("pinball", self.quantile, 0.5)
+
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        above = y - response
+        return np.maximum(self.quantile * above, (self.quantile - 1) * above)
+
+
+class Huber(ElementwiseLoss):
+    """Squared near zero, straight beyond: with d = |y - r|, d^2 / 2 up to delta, then delta (d - delta / 2).
+
+    >>> Huber(1.0).loss(np.array([[0.5], [4.0]]), np.zeros((2, 1))).ravel()
+    array([0.125, 3.5  ])
+    """
+
+    parameter = "delta"
+
+    def __init__(self, delta: float = 1.0) -> None:
+        if not 0 < delta < np.inf:
+            raise ValueError(f"delta: came as {delta!r}, expected a positive number, say 1.0.")
+        self.delta = float(delta)
+        self.name = named("huber", self.delta, 1.0)
+
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        distance = np.abs(y - response)
+        near = np.minimum(distance, self.delta)
+        # One formula for both: near (d - near / 2) is d^2 / 2 inside and delta (d - delta / 2) outside.
+        return near * (distance - near / 2)
+
+
+class PoissonDeviance(ElementwiseLoss):
+    """2 (y log(y / r) - y + r), with 0 log 0 = 0; y >= 0.
+
+    >>> PoissonDeviance().loss(np.array([[0.0], [1.0]]), np.array([[1.5], [1.0]])).ravel()
+    array([3., 0.])
+    """
+
+    name = "poisson_deviance"
+
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        mean = positive_mean(self.name, y, response, zero_allowed=True)
+        return 2 * (y * np.log(np.where(y > 0, y, mean) / mean) - y + mean)
+
+
+class GammaDeviance(ElementwiseLoss):
+    """2 (log(r / y) + y / r - 1); y > 0.
+
+    >>> GammaDeviance().loss(np.array([[2.0], [1.0]]), np.array([[2.0], [1.0]])).ravel()
+    array([0., 0.])
+    """
+
+    name = "gamma_deviance"
+
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        mean = positive_mean(self.name, y, response, zero_allowed=False)
+        with np.errstate(over="ignore"):
+            return 2 * (np.log(mean) - np.log(y) + y / mean - 1)
+
+
+class TweedieDeviance(ElementwiseLoss):
+    """2 (y^(2-p) / ((1-p) (2-p)) - y r^(1-p) / (1-p) + r^(2-p) / (2-p)) for a power p from 1 to 3.
+
+    The limits p = 1 and p = 2 are the Poisson and gamma deviances. y = 0 is allowed below 2 only.
+
+    >>> TweedieDeviance(1.5).loss(np.array([[0.0], [4.0]]), np.array([[4.0], [4.0]])).ravel()
+    array([8., 0.])
+    """
+
+    parameter = "power"
+
+    def __init__(self, power: float = 1.5) -> None:
+        if not 1 <= power <= 3:
+            raise ValueError(
+                f"power: came as {power!r}, expected a number from 1 (Poisson) over 2 (gamma) to 3; "
+                "say 1.5, or use mse for the normal distribution (power 0)."
+            )
+        self.power = p = float(power)
+        self.name = named("tweedie_deviance", p, 1.5)
+        self._limit = {1.0: PoissonDeviance(), 2.0: GammaDeviance()}.get(p)
+
+    def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        if self._limit is not None:
+            return self._limit.loss(y, response)
+        mean, p = positive_mean(self.name, y, response, zero_allowed=self.power < 2), self.power
+        with np.errstate(over="ignore"):
+            return 2 * (
+                y ** (2 - p) / ((1 - p) * (2 - p)) - y * mean ** (1 - p) / (1 - p) + mean ** (2 - p) / (2 - p)
+            )
+
+
+def positive_mean(name: str, y: FloatArray, response: FloatArray, *, zero_allowed: bool) -> FloatArray:
+    """The response, checked to suit a deviance; one that underflowed to 0 counts as the least positive float.
+
+    >>> positive_mean("gamma_deviance", np.ones((1, 1)), np.zeros((1, 1)), zero_allowed=False) > 0
+    array([[ True]])
+    """
+    if not np.all(y >= 0 if zero_allowed else y > 0):
+        raise ValueError(
+            f"y: {name} needs values {'>= 0' if zero_allowed else '> 0'}, the least that came is {y.min()}; "
+            "use mse or mae for such y."
+        )
+    if np.any(response < 0):
+        raise ValueError(
+            f"response: {name} needs values > 0, the least that came is {np.nanmin(response)}; "
+            "train with an objective whose response is positive, or use mse or mae."
+        )
+    return np.maximum(response, TINY)
+
+
+def named(family: str, parameter: float, default: float) -> str:
+    """The name by which the registry finds the metric again.
+
+    >>> named("pinball", 0.9, default=0.5), named("pinball", 0.5, default=0.5)
+    ('pinball:0.9', 'pinball')
+    """
+    return family if parameter == default else f"{family}:{parameter!r}"

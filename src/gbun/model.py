@@ -1,0 +1,145 @@
+"""The fitted model as users meet it: it predicts, it can be saved, and it says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbun.data.ingest import conform
+from gbun.description import Description
+from gbun.ensemble import Ensemble, Rows
+from gbun.kernels.threads import threads
+from gbun.model_io import read_model, write_model
+
+Array = NDArray[Any]
+
+
+class Model:
+    """What `gbun.train` and `gbun.load_model` return, and what every fitted estimator holds as `model_`."""
+
+    def __init__(self, ensemble: Ensemble, description: Description) -> None:
+        self.ensemble = ensemble
+        self.description = description
+
+    def __repr__(self) -> str:
+        e, d = self.ensemble, self.description
+        return (
+            f"<gbun.Model: {d.task}, objective {e.objective.name}, {e.n_rounds} rounds of {e.family.n_outputs} "
+            f"neurons, {e.n_scores} score{'s' if e.n_scores > 1 else ''} a row>"
+        )
+
+    @property
+    def n_rounds(self) -> int:
+        return self.ensemble.n_rounds
+
+    @property
+    def classes(self) -> Array | None:
+        return self.description.classes
+
+    def save_model(self, path: str | Path) -> None:
+        """Write a `.gbun` file; an existing file is replaced only once the new one is complete."""
+        write_model(path, self.ensemble, self.description)
+
+    # Prediction: scores -> response -> label, each from the one before.
+
+    def decision_function(
+        self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
+    ) -> Array:
+        """Scores before the link: n of them, or n x C with several outputs."""
+        with self._rows(X, base_margin, n_jobs) as rows:
+            return self._flat(self._first(n_rounds).scores(rows))
+
+    def predict_proba(
+        self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
+    ) -> Array:
+        """Class probabilities, n x C; for several labels, the probability of each label."""
+        if self.description.task == "regression":
+            raise ValueError(f"predict_proba needs a classifier; this model's objective is {self.ensemble.objective.name!r}")
+        with self._rows(X, base_margin, n_jobs) as rows:
+            return self._probabilities(self._first(n_rounds).scores(rows))
+
+    def predict(
+        self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
+    ) -> Array:
+        """Labels of a classifier, values of a regressor."""
+        with self._rows(X, base_margin, n_jobs) as rows:
+            return self._prediction(self._first(n_rounds).scores(rows))
+
+    def staged_predict(self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None) -> Iterator[Array]:
+        """The prediction after each round."""
+        with self._rows(X, base_margin, n_jobs) as rows:
+            for scores in self.ensemble.staged_scores(rows):
+                yield self._prediction(scores)
+
+    def staged_predict_proba(self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None) -> Iterator[Array]:
+        with self._rows(X, base_margin, n_jobs) as rows:
+            for scores in self.ensemble.staged_scores(rows):
+                yield self._probabilities(scores)
+
+    def staged_decision_function(
+        self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None
+    ) -> Iterator[Array]:
+        with self._rows(X, base_margin, n_jobs) as rows:
+            for scores in self.ensemble.staged_scores(rows):
+                yield self._flat(scores.copy())
+
+    def _first(self, n_rounds: int | None) -> Ensemble:
+        if n_rounds is None:
+            return self.ensemble
+        if not 0 <= n_rounds <= self.n_rounds:
+            raise ValueError(f"n_rounds must be from 0 to the model's {self.n_rounds} rounds, got {n_rounds}")
+        return self.ensemble.first(n_rounds)
+
+    @contextmanager
+    def _rows(self, X: Any, base_margin: Any, n_jobs: int | None) -> Iterator[Rows]:
+        e = self.ensemble
+        features = conform(X, self.description.schema)
+        if features.n_rows == 0:
+            raise ValueError("X has no rows")
+        margin = None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)
+        with threads(n_jobs) as pool:
+            yield Rows(e.scaling.apply(features), e.family, e.start, margin, pool)
+
+    def _flat(self, scores: Array) -> Array:
+        single = self.ensemble.n_scores == 1 and self.description.single_column
+        return scores[:, 0] if single else scores
+
+    def _probabilities(self, scores: Array) -> Array:
+        response = self.ensemble.objective.response(scores)
+        if self.description.task == "classification" and response.shape[1] == 1:
+            return np.column_stack([1.0 - response[:, 0], response[:, 0]])
+        return response
+
+    def _prediction(self, scores: Array) -> Array:
+        if self.description.task == "regression":
+            return self._flat(self.ensemble.objective.response(scores).copy())
+        if self.description.task == "multilabel":
+            return (self.ensemble.objective.response(scores) > 0.5).astype(np.int64)
+        codes = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0.0).astype(np.intp)
+        return self.description.labels(codes)
+
+
+def load_model(path: str | Path) -> Model:
+    """The model in a `.gbun` file.
+
+    A file that is truncated, altered or not a model gives a ValueError that says so; nothing in it is executed.
+    """
+    return Model(*read_model(path))
+
+
+def margin_array(base_margin: Any, n_rows: int, n_scores: int) -> NDArray[np.float64]:
+    margin = np.asarray(base_margin, dtype=np.float64)
+    if margin.ndim == 1 and n_scores == 1:
+        margin = margin[:, None]
+    if margin.shape != (n_rows, n_scores):
+        raise ValueError(
+            f"base_margin must hold {n_scores} score(s) for each of {n_rows} rows, got shape {np.shape(base_margin)}"
+        )
+    if not np.isfinite(margin).all():
+        raise ValueError("base_margin must be finite")
+    return margin

@@ -1,0 +1,6 @@
+"""Base learners that are drawn, not trained: recipes from which any machine makes the same weights."""
+
+from gbun.networks.recipe import Family, Network
+from gbun.networks.simhash import hash_name, weights
+
+__all__ = ["Family", "Network", "hash_name", "weights"]

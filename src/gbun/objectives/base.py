@@ -1,0 +1,104 @@
+"""What an objective is: a loss, its derivatives in the scores, its best constant and its link."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbun.collectives import Collective
+from gbun.dtypes import FloatArray
+
+Scores = NDArray[np.float64]
+
+
+class Objective:
+    """Minimise sum_i weight_i loss(y_i, s_i) over scores s, an n x C array (C = 1 with a single output).
+
+    A subclass gives `loss`, `derivatives` and, where a closed form exists, `start`. Rows are independent, so
+    everything here works on any chunk of rows, and what is needed of all rows is a sum.
+    """
+
+    name: ClassVar[str]
+    metric: ClassVar[str]
+    """The metric users expect to see for it."""
+    line_search: ClassVar[bool] = False
+    """Whether the Newton system is only a bound of the true curvature, so that each step's length is searched."""
+
+    def parameters(self) -> dict[str, Any]:
+        """What besides the name makes this objective; stored in the model file."""
+        return {}
+
+    def default_metric(self) -> str:
+        return self.metric
+
+    def n_outputs(self, y: FloatArray) -> int:
+        return 1 if y.ndim == 1 else y.shape[1]
+
+    def check_target(self, y: FloatArray) -> None:
+        """Raise a ValueError when y holds values this loss has no meaning for."""
+
+    def prepared(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Objective:
+        """This objective with what it needs to know of all targets; most need nothing."""
+        return self
+
+    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+        """Loss of each row, summed over its outputs, unweighted."""
+        raise NotImplementedError
+
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+        """Weighted gradient (n x C) and Hessian: n values shared by all outputs, or n x C."""
+        raise NotImplementedError
+
+    def curvature(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> float:
+        """d'Hd with the true Hessian; only asked of objectives with a line search."""
+        raise NotImplementedError
+
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+        """The constant scores (C of them) that minimise the loss, from sums over rows alone."""
+        raise NotImplementedError
+
+    def response(self, scores: Scores) -> NDArray[np.float64]:
+        """The prediction on the scale of y: n x C, a probability or a value."""
+        return scores
+
+
+def column(y: FloatArray) -> FloatArray:
+    """y as n x C."""
+    return y[:, None] if y.ndim == 1 else y
+
+
+def weighted_mean(values: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    """The mean of each column over all workers' rows."""
+    sums = collective.sum(np.append(weight @ values, weight.sum()))
+    return np.asarray(sums[:-1] / sums[-1])
+
+
+def bisect(
+    objective: Objective, y: FloatArray, weight: FloatArray, collective: Collective, steps: int = 200
+) -> NDArray[np.float64]:
+    """The best constant of a convex loss with one output: where the sum of gradients changes its sign.
+
+    Only sums of one number are exchanged, so this is also how a quantile is found without sorting rows together.
+    """
+
+    def slope(constant: float) -> float:
+        scores = np.full((len(y), 1), constant)
+        return float(collective.sum(objective.derivatives(y, scores, weight)[0].sum(keepdims=True))[0, 0])
+
+    mean = float(weighted_mean(column(y), weight, collective)[0])
+    spread = float(weighted_mean(np.abs(column(y) - mean), weight, collective)[0])
+    if spread == 0.0:
+        return np.array([mean])
+    low, high = mean - spread, mean + spread
+    while slope(low) > 0.0:
+        low -= 2.0 * (high - low)
+    while slope(high) < 0.0:
+        high += 2.0 * (high - low)
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
+    return np.array([0.5 * (low + high)])

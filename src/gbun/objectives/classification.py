@@ -1,0 +1,132 @@
+"""Losses of classes. q is the probability the scores give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+from gbun.collectives import Collective
+from gbun.dtypes import FloatArray
+from gbun.objectives.base import Objective, Scores, column, weighted_mean
+
+RARE = 1e-12  # a class no row has would start at -infinity
+
+
+@dataclass(frozen=True)
+class Logistic(Objective):
+    """y in {0, 1}: loss = log(1 + e^s) - y s;  g = q - y, h = q (1 - q), q = 1 / (1 + e^-s).
+
+    >>> Logistic().derivatives(np.array([1.0]), np.array([[0.0]]), np.array([1.0]))
+    (array([[-0.5]]), array([0.25]))
+    """
+
+    name: ClassVar[str] = "logistic"
+    metric: ClassVar[str] = "log_loss"
+
+    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+        return (np.logaddexp(0.0, scores) - column(y) * scores).sum(axis=1)
+
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+        q = self.response(scores)
+        return (q - column(y)) * weight[:, None], (q * (1.0 - q))[:, 0] * weight
+
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+        mean = weighted_mean(column(y), weight, collective).clip(RARE, 1.0 - RARE)
+        return np.log(mean / (1.0 - mean))
+
+    def response(self, scores: Scores) -> NDArray[np.float64]:
+        return np.asarray(scipy.special.expit(scores))
+
+
+@dataclass(frozen=True)
+class MultiLogistic(Logistic):
+    """Several labels of 0 or 1, one logistic loss each, summed.
+
+    `shared`: one Hessian h_i = 1/4, the bound of q (1 - q), for all labels: one Gram, and a line search that gives
+    back the length the bound took. Otherwise one Hessian and one Gram for each label.
+    """
+
+    shared: bool = True
+    name: ClassVar[str] = "multi_logistic"
+
+    @property
+    def line_search(self) -> bool:  # type: ignore[override]
+        return self.shared
+
+    def parameters(self) -> dict[str, Any]:
+        return {"shared": self.shared}
+
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+        q = self.response(scores)
+        h = 0.25 * weight if self.shared else q * (1.0 - q) * weight[:, None]
+        return (q - column(y)) * weight[:, None], h
+
+    def curvature(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> float:
+        q = self.response(scores)
+        return float(weight @ (q * (1.0 - q) * np.square(direction)).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class Softmax(Objective):
+    """y in {0, ..., C-1}: loss = log sum_c e^(s_c) - s_y;  g_c = q_c - 1[y = c], Hessian diag(q) - qq'.
+
+    `shared`: one Hessian for all classes, so one Gram, and a line search along the step with the true Hessian.
+    Otherwise the paper's h_c = q_c (1 - q_c), a Gram for each class.
+    """
+
+    n_classes: int = 2
+    shared: bool = True
+    form: str = "bound"
+    name: ClassVar[str] = "softmax"
+    metric: ClassVar[str] = "log_loss"
+
+    @property
+    def line_search(self) -> bool:  # type: ignore[override]
+        return self.shared
+
+    def parameters(self) -> dict[str, Any]:
+        return {"n_classes": self.n_classes, "shared": self.shared}
+
+    def n_outputs(self, y: FloatArray) -> int:
+        return self.n_classes
+
+    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+        own = np.take_along_axis(scores, y.astype(np.intp)[:, None], axis=1)[:, 0]
+        return np.asarray(scipy.special.logsumexp(scores, axis=1)) - own
+
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+        q = self.response(scores)
+        h = self._shared_hessian(q) * weight if self.shared else q * (1.0 - q) * weight[:, None]
+        q[np.arange(len(y)), y.astype(np.intp)] -= 1.0
+        q *= weight[:, None]
+        return q, h
+
+    def _shared_hessian(self, q: Scores) -> NDArray[np.float64]:
+        if self.form == "bound":
+            return np.full(len(q), 0.5)
+        if self.form.startswith("max"):
+            floor = float(self.form[3:] or 0.0)
+            return np.maximum((q * (1.0 - q)).max(axis=1), floor)
+        if self.form.startswith("gini"):
+            return np.maximum(1.0 - np.square(q).sum(axis=1), float(self.form[4:] or 0.0))
+        return np.full(len(q), float(self.form))
+
+    def curvature(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> float:
+        # d'(diag(q) - qq')d = sum_c q_c d_c^2 - (sum_c q_c d_c)^2: the variance of d under q
+        q = self.response(scores)
+        qd = q * direction
+        return float(weight @ ((qd * direction).sum(axis=1) - np.square(qd.sum(axis=1))))
+
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+        counts = collective.sum(np.bincount(y.astype(np.intp), weight, minlength=self.n_classes))
+        return np.log(np.maximum(counts / counts.sum(), RARE))
+
+    def response(self, scores: Scores) -> NDArray[np.float64]:
+        q = scores - scores.max(axis=1, keepdims=True)
+        np.exp(q, out=q)
+        q /= q.sum(axis=1, keepdims=True)
+        return q

@@ -1,0 +1,77 @@
+"""Sums to parameters: the normalisation from moments, the head from the normal equations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from gbun.dtypes import HEAD, MEMBERSHIP, FloatArray
+
+CONSTANT = 2.0**-22  # a deviation below float32's resolution at the mean: no information, only rounding
+
+ROUNDING = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """z -> (z - centre) x factor; factor = 1 / deviation, 0 for a constant output."""
+
+    centre: FloatArray
+    factor: FloatArray
+
+
+def normaliser(total_weight: float, sums: NDArray[np.float64]) -> Normaliser:
+    """The sample mean and deviation of each output, from [sum w z ; sum w z^2].
+
+    variance = (sum w z^2 - N mean^2) / (N - 1) with N = sum w: weights count rows, so weight 2 is the row twice.
+    Below N = 2, which only fractional weights reach, N / 2 stands in for N - 1. A constant output is normalised
+    to 0 for every row.
+
+    >>> normaliser(3.0, np.array([[6.0, 3.0], [14.0, 3.0]]))
+    Normaliser(centre=array([2., 1.], dtype=float32), factor=array([1., 0.], dtype=float32))
+    """
+    mean = sums[0] / total_weight
+    variance = (sums[1] - total_weight * mean**2) / max(total_weight - 1.0, total_weight / 2.0)
+    deviation = np.sqrt(np.maximum(variance, 0.0))
+    constant = deviation <= CONSTANT * np.abs(mean)
+    factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
+    return Normaliser(mean.astype(MEMBERSHIP), factor.astype(MEMBERSHIP))
+
+
+def solve_head(
+    A: NDArray[np.float64], B: NDArray[np.float64], reg_lambda: float, reg_form: str = "relative"
+) -> FloatArray:
+    """head = -(A + lambda I)^-1 B, with lambda = reg_lambda x mean diagonal of A unless reg_form is "absolute".
+
+    A is K x K, or C x K x K with one system per column of B.
+
+    >>> solve_head(np.diag([1.0, 3.0]), np.array([[2.0], [8.0]]), reg_lambda=0.5).ravel()
+    array([-1., -2.], dtype=float32)
+    """
+    if A.ndim == 3:
+        heads = [solve_head(A[c], B[:, c : c + 1], reg_lambda, reg_form) for c in range(len(A))]
+        return np.concatenate(heads, axis=1)
+    ridge = reg_lambda * (np.trace(A) / len(A) if reg_form == "relative" else 1.0)
+    system = A + ridge * np.eye(len(A))
+    try:
+        factor, lower = scipy.linalg.cho_factor(system, lower=True)
+    except scipy.linalg.LinAlgError:
+        return _least_norm(system, B).astype(HEAD)
+    pivots = np.diag(factor)
+    if (pivots.min() / pivots.max()) ** 2 < ROUNDING * len(A):  # factored, but out of rounding errors
+        return _least_norm(system, B).astype(HEAD)
+    return -scipy.linalg.cho_solve((factor, lower), B).astype(HEAD)
+
+
+def _least_norm(system: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The fallback when Cholesky finds the system not positive definite (dead or equal outputs without a penalty).
+
+    The step is taken in the directions whose eigenvalue is above rounding, and left at zero in all others.
+    """
+    values, vectors = scipy.linalg.eigh(system)
+    usable = values > ROUNDING * len(values) * max(values[-1], 0.0)
+    V = vectors[:, usable]
+    return -(V @ ((V.T @ B) / values[usable, None]))
