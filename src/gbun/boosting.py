@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -25,8 +25,6 @@ from gbun.model import Model
 from gbun.networks import Family
 from gbun.objectives import Objective
 from gbun.solve import Normaliser, normaliser, solve_head
-
-LONGEST_STEP = 20.0  # the line search lengthens a step at most so much: beyond, the quadratic means nothing
 
 
 @dataclass
@@ -120,7 +118,7 @@ def add_round(training: Training, t: int) -> None:
 
     A, B = (collective.sum(part) for part in rows.kernels.normal_equations(derivatives))
     head = solve_head(A, B, config.reg_lambda, config.reg_form)  # W = -(A + lambda I)^-1 B
-    alpha = step_length(training, head, B) if training.objective.line_search else 1.0
+    alpha = step_length(training, head) if training.objective.line_search else 1.0
     head = head * np.float32(training.learning_rate * alpha)
     rows.add(head)  # scores += eta alpha P W
 
@@ -130,21 +128,44 @@ def add_round(training: Training, t: int) -> None:
         evaluation.rows.add_round(network, norm, head)
 
 
-def step_length(training: Training, head: FloatArray, B: NDArray[np.float64]) -> float:
-    """alpha = -g'd / d'Hd along d = P W, with the true Hessian of the loss; g'd = trace(B'W) is known already."""
+def step_length(training: Training, head: FloatArray) -> float:
+    """alpha that minimises the loss along d = P W, to within a tenth of the slope at 0.
+
+    The slope phi'(alpha) = g'd is a sum over rows, and so is the curvature phi''(alpha) = d'Hd; both are taken at
+    scores + alpha d. The loss is convex, so Newton's steps within the bracket of the slope's sign find it.
+    """
     shard, rows = training.shard, training.rows
-    parts: dict[int, float] = {}
+    directions: dict[int, FloatArray] = {}
+    rows.kernels.apply(head, lambda at, d: directions.__setitem__(at.start, d))
 
-    def bend(at: slice, d: FloatArray) -> None:
-        parts[at.start] = training.objective.curvature(shard.y[at], rows.scores[at], shard.weight[at], d)
+    def along(alpha: float) -> tuple[float, float]:
+        def part(at: slice) -> NDArray[np.float64]:
+            d = directions[at.start]
+            return training.objective.along(shard.y[at], rows.scores[at] + alpha * d, shard.weight[at], d)
 
-    rows.kernels.apply(head, bend)
-    local = sum(parts[start] for start in sorted(parts))
-    curvature = float(training.collective.sum(np.array([local]))[0])
-    slope = float(np.vdot(B, head))
-    if not (slope < 0.0 < curvature):
+        slope, curvature = training.collective.sum(rows.kernels.sum_rows(part))
+        return float(slope), float(curvature)
+
+    return minimise_convex(along)
+
+
+def minimise_convex(along: Callable[[float], tuple[float, float]], most: int = 8) -> float:
+    """The step at which the slope of a convex function has fallen to a tenth, Newton's steps kept in a bracket."""
+    low, high, alpha = 0.0, np.inf, 0.0
+    slope, curvature = first, _ = along(0.0)
+    if not (first < 0.0 < curvature):
         return 1.0
-    return min(-slope / curvature, LONGEST_STEP)
+    for _ in range(most):
+        if slope < 0.0:
+            low = alpha
+        else:
+            high = alpha
+        step = alpha - slope / curvature if curvature > 0.0 else np.inf
+        alpha = step if low < step < high else (0.5 * (low + high) if high < np.inf else 2.0 * alpha)
+        slope, curvature = along(alpha)
+        if abs(slope) <= -0.1 * first:
+            break
+    return alpha
 
 
 def evaluate(training: Training) -> Evaluations:

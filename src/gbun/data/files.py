@@ -69,12 +69,13 @@ def read_table(
     .svm .svmlight .libsvm .txt  svmlight, its labels as y. May be compressed: .gz, .bz2 or .xz may follow.
     .csv .tsv  UTF-8 with a line of column names; X stays a pandas frame. May be compressed.
     .parquet   X stays a pandas frame.
-    .npz       Sparse: what scipy.sparse.save_npz writes, or arrays data, indices, indptr and shape; with y and
-               weight if they are there. Dense: arrays X and y, with weight if it is there. `labels` names a
-               .npy file that holds y when the .npz does not. Pickled objects are never loaded.
+    .npz       Sparse: what scipy.sparse.save_npz writes, or arrays data, indices, indptr and shape; with y
+               and weight if they are there. Dense: arrays X and y, with weight if it is there. `labels` names
+               a .npy file that holds y when the .npz does not. Pickled objects are never loaded.
 
     `target` and `weight` name columns of a .csv, .tsv or .parquet file, which then are no features; without
-    `target` the table has no y. Labels may be strings. Empty fields of a .csv, and words such as NA, are missing.
+    `target` the table has no y. Labels may be strings. In a .csv, empty fields and words such as NA are
+    missing values.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -106,8 +107,8 @@ def _format(path: Path) -> str:
     form = _FORMATS.get(last[0]) if last else None
     if form is None or (compressed and form in ("parquet", "npz")):
         raise ValueError(
-            f"{path}: got the ending {''.join(last)!r}, expected one of {' '.join(_FORMATS)} (all but .parquet "
-            f"and .npz also followed by {' '.join(_COMPRESSED)}); rename or convert the file"
+            f"{path}: got the ending {''.join(last)!r}, expected one of {' '.join(_FORMATS)} (all but "
+            f".parquet and .npz also followed by {' '.join(_COMPRESSED)}); rename or convert the file"
         )
     return form
 
@@ -161,7 +162,7 @@ def _check_magic(path: Path, magic: bytes, expected: str) -> None:
         first = stream.read(len(magic))
     if first != magic:
         raise ValueError(
-            f"{path}: got content that begins with {first!r}, expected {expected}, which begins with {magic!r}; "
+            f"{path}: got content that begins with {first!r}, expected {expected}, beginning with {magic!r}; "
             "give the file the ending of what it holds"
         )
 
@@ -173,7 +174,7 @@ def _pandas(path: Path, *also: str) -> Any:
         return import_module("pandas")
     except ImportError as error:
         raise ImportError(
-            f"{path}: reading {path.suffix} files needs {error.name}; pip install 'gbun[frames]'"
+            f"{path}: reading it needs {error.name}, which is not installed; pip install 'gbun[frames]'"
         ) from error
 
 
@@ -188,8 +189,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
             frame: pd.DataFrame = pandas.read_csv(stream, sep=separator, low_memory=False)
         except ValueError as error:
             raise ValueError(
-                f"{path}: got text that cannot be read ({' '.join(str(error).split())}), expected UTF-8 rows of "
-                f"values separated by {separator!r} under a line of column names; correct the line or convert it"
+                f"{path}: got text that cannot be read ({' '.join(str(error).split())}), expected UTF-8 rows "
+                f"of values separated by {separator!r} under a line of column names; correct or convert it"
             ) from error
     if not isinstance(frame.index, pandas.RangeIndex):
         raise ValueError(

@@ -85,7 +85,7 @@ def from_array(X: Any, name: str) -> Features:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}: {error}; {name} may be {ACCEPTED}") from None
+            raise type(error)(f"{name} must be {ACCEPTED}, got dtype {array.dtype}: {error}") from None
     if array.ndim != 2:
         advice = "reshape(-1, 1) makes one column, reshape(1, -1) one row" if array.ndim == 1 else ""
         raise ValueError(f"{name} must be {ACCEPTED}, got an array of shape {array.shape} {advice}".rstrip())

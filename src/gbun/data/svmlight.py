@@ -80,7 +80,7 @@ def read_svmlight(path: PathLike) -> tuple[scipy.sparse.csr_array, NDArray[np.fl
 
 
 def write_svmlight(path: PathLike, X: Any, y: ArrayLike) -> None:
-    """Writes a line for each row of X, sparse or dense, and its label; compressed by the ending .gz, .bz2, .xz.
+    """Writes a line for each row of X, sparse or dense, and its label; the ending may be .gz, .bz2 or .xz.
 
     Numbers are written in the fewest digits that read back as the same: a float32 X and a float64 y survive
     unchanged, a float64 X comes back rounded to float32.
@@ -233,18 +233,15 @@ def _settle(
     except ValueError:
         raise _Malformed(start, text, _expected_number(text, array is labels)) from None
     if np.isinf(array[place]):
-        raise _Malformed(
-            start,
-            text,
-            f"a finite {array.dtype} number, or nan where it is missing; replace infinities and scale large values",
-        )
+        expected = f"a finite {array.dtype} number, or nan where it is missing; replace or rescale it"
+        raise _Malformed(start, text, expected)
 
 
 def _expected_number(text: bytes, is_label: bool) -> str:
     if not is_label:
         return "a number after 'id:', as in 7:0.5, 7:-1e-3 or 7:nan"
     if b"," in text:
-        return "one label: multi-label svmlight is not supported; write one file, or one column, per label"
+        return "one label: multi-label svmlight is not supported; write a file per label, or name a CSV .csv"
     return "a number, the label, to begin the line; encode class names as 0, 1, 2, ..."
 
 
@@ -358,16 +355,16 @@ def _value(text: _Text, at: int) -> tuple[int, int, np.float32]:
     One known to within 2**-50 is settled if both ends of that range round alike.
     """
     at, kind, value = _number(text, at)
+    if abs(value) > 3e38:  # near or beyond the end of float32
+        return at, _HARD, MEMBERSHIP(0.0)
     if kind == _CLOSE and MEMBERSHIP(value * (1 - 2.0**-50)) == MEMBERSHIP(value * (1 + 2.0**-50)):
         kind = _READ
-    if abs(value) > 3e38:  # near the end of float32
-        return at, _HARD, MEMBERSHIP(0.0)
     return at, kind, MEMBERSHIP(value)
 
 
 @_jit
 def _number(text: _Text, at: int) -> tuple[int, int, float]:
-    """Where a number stops, its kind and value: [sign] digits [. digits] [e [sign] digits]; others are hard."""
+    """Where [sign] digits [. digits] [e [sign] digits] stops, its kind and value; anything else is hard."""
     sign = -1.0 if text[at] == _MINUS else 1.0
     if text[at] == _MINUS or text[at] == _PLUS:
         at += 1
@@ -414,19 +411,24 @@ def _exponent(text: _Text, at: int) -> tuple[int, int]:
 
 def _writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
     """X and y as they will be written, checked before a file is opened: a refusal leaves none behind."""
-    matrix = scipy.sparse.csr_array(X)
-    if matrix.dtype not in (np.float32, np.float64):
-        matrix = matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
+    X = X if scipy.sparse.issparse(X) else np.asarray(X)
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise ValueError(
+            f"X: got shape {X.shape} of {X.dtype}, expected rows x columns of real numbers; "
+            "reshape or convert it"
+        )
+    narrow = X.dtype in (np.float16, np.float32)
+    matrix = scipy.sparse.csr_array(X.astype(np.float32 if narrow else np.float64, copy=False))
     try:
         labels = np.asarray(y).astype(SUM)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"y: got {np.asarray(y).dtype} labels, expected numbers; encode them first"
         ) from error
-    if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or not labels.size:
+    if labels.shape != matrix.shape[:1] or not labels.size:
         raise ValueError(
-            f"y: got shape {labels.shape} for X of shape {matrix.shape}, expected one label for each of at least "
-            "one row; pass y as a vector as long as X"
+            f"y: got shape {labels.shape} for X of shape {matrix.shape}, expected one label for each "
+            "of at least one row; pass y as a vector as long as X"
         )
     with np.errstate(over="ignore"):
         for name, values in (("X", matrix.data.astype(MEMBERSHIP)), ("y", labels)):
@@ -439,7 +441,7 @@ def _writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.
 
 
 def _line(label: float, ids: NDArray[Any], values: NDArray[Any]) -> bytes:
-    # numpy's str() of a float32 is the shortest text of that float32; Python's would be of the float64 it equals.
+    # numpy writes the shortest text of a float32; Python would write that of the float64 which equals it.
     texts = [repr(label), *values.astype(str).tolist()]
     first, *rest = (text.removesuffix(".0") for text in texts)
     pairs = (f" {identity}:{text}" for identity, text in zip(ids.tolist(), rest, strict=True))

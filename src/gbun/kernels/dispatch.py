@@ -17,7 +17,6 @@ from gbun.networks.simhash import half_width
 Derivatives = Callable[[slice], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 TABLE_LIMIT = 2**23  # weights in a table that "auto" is ready to make each round: 32 MB
-MIN_GEMM_ROWS = 8  # below it BLAS sums in another order, and a row's value would depend on its neighbours
 
 
 class Kernels:
@@ -37,33 +36,27 @@ class Kernels:
     def forward(self, network: Network) -> FloatArray:
         """Z = X N_t, n x K."""
         dense, sparse = self.features.dense, self.features.sparse
-        if dense is None:
-            self.buffer[:] = 0.0
-        else:
+        self.buffer[:] = 0.0
+        if dense is not None:
             self._forward_dense(network, dense)
         if sparse is not None and len(sparse.ids):
             self._forward_sparse(network, sparse)
         return self.buffer
 
     def _forward_dense(self, network: Network, X: FloatArray) -> None:
-        n_columns = X.shape[1]
-        whole = self.form == "dense" or n_columns * self.buffer.shape[1] <= TABLE_LIMIT
-        width = n_columns if whole else max(1, TABLE_LIMIT // self.buffer.shape[1])
+        from gbun.kernels import products
+
+        # A table of all weights, or of as many columns at a time as the limit allows: the same sums either way.
+        n_columns, K = X.shape[1], self.buffer.shape[1]
+        width = n_columns if self.form == "dense" else max(4, TABLE_LIMIT // K // 4 * 4)
         for first in range(0, n_columns, max(1, width)):
-            columns = slice(first, min(first + width, n_columns))
-            table = self._table(network, np.arange(columns.start, columns.stop), network.family.density)
+            columns = np.arange(first, min(first + width, n_columns))
+            table = self._table(network, columns, network.family.density)
 
-            def product(rows: slice, columns: slice = columns, table: FloatArray = table) -> None:
-                block = X[rows, columns]
-                if len(block) < MIN_GEMM_ROWS:
-                    block = np.concatenate([block, np.zeros((MIN_GEMM_ROWS - len(block), block.shape[1]), X.dtype)])
-                z = (block @ table)[: rows.stop - rows.start]
-                if columns.start == 0:
-                    self.buffer[rows] = z
-                else:
-                    self.buffer[rows] += z
+            def add(rows: slice, first: int = first, table: FloatArray = table) -> None:
+                products.multiply_add(X[rows, first : first + len(table)], table, self.buffer[rows])
 
-            self.threads.run(product, self.chunks)
+            self.threads.run(add, self.chunks)
 
     def _forward_sparse(self, network: Network, entries: Entries) -> None:
         from gbun.kernels import hashed
@@ -136,12 +129,16 @@ class Kernels:
 
     def apply(self, head: FloatArray, receive: Callable[[slice, FloatArray], None]) -> None:
         """Hands P W to `receive`, chunk by chunk."""
+        from gbun.kernels import products
 
         def work(rows: slice) -> None:
             p = self.buffer[rows]
-            if len(p) < MIN_GEMM_ROWS:
-                p = np.concatenate([p, np.zeros((MIN_GEMM_ROWS - len(p), p.shape[1]), p.dtype)])
-            receive(rows, (p @ head)[: rows.stop - rows.start])
+            step = np.zeros((len(p), head.shape[1]), dtype=MEMBERSHIP)
+            if head.shape[1] == 1:
+                products.dot_rows(p, head[:, 0].copy(), step[:, 0])
+            else:
+                products.multiply_add(p, head, step)
+            receive(rows, step)
 
         self.threads.run(work, self.chunks)
 

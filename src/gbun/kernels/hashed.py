@@ -10,6 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from gbun.kernels.products import FUSED
 from gbun.networks.simhash import PRIME_2, PRIME_3, PRIME_4
 
 P2, P3, P4 = np.uint32(PRIME_2), np.uint32(PRIME_3), np.uint32(PRIME_4)
@@ -41,7 +42,7 @@ def fill_weights(states: Any, features: Any, half: Any, inverse: Any, out: Any) 
             row[k] = _weight(states[k], low, high, half, inverse)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=FUSED)
 def forward_on_the_fly(indptr: Any, ids: Any, values: Any, states: Any, half: Any, inverse: Any, z: Any) -> None:
     """z[i, k] += sum over row i's entries of value x w(id, k), each weight made where it is used."""
     for i in range(len(indptr) - 1):
@@ -54,7 +55,7 @@ def forward_on_the_fly(indptr: Any, ids: Any, values: Any, states: Any, half: An
                 row[k] += x * _weight(states[k], low, high, half, inverse)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=FUSED)
 def forward_from_table(indptr: Any, ids: Any, values: Any, table: Any, z: Any) -> None:
     """The same sums, weights read from a table with one row per feature."""
     for i in range(len(indptr) - 1):
@@ -65,7 +66,7 @@ def forward_from_table(indptr: Any, ids: Any, values: Any, table: Any, z: Any) -
                 row[k] += x * weights[k]
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=FUSED)
 def forward_revived(indptr: Any, ids: Any, values: Any, outputs: Any, features: Any, weights: Any, z: Any) -> None:
     """Adds the few weights that bring dead outputs back to life."""
     for i in range(len(indptr) - 1):

@@ -51,8 +51,10 @@ class Objective:
         """Weighted gradient (n x C) and Hessian: n values shared by all outputs, or n x C."""
         raise NotImplementedError
 
-    def curvature(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> float:
-        """d'Hd with the true Hessian; only asked of objectives with a line search."""
+    def along(
+        self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray
+    ) -> NDArray[np.float64]:
+        """[g'd, d'Hd] with the true Hessian at `scores`; only asked of objectives with a line search."""
         raise NotImplementedError
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:

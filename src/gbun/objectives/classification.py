@@ -65,9 +65,12 @@ class MultiLogistic(Logistic):
         h = 0.25 * weight if self.shared else q * (1.0 - q) * weight[:, None]
         return (q - column(y)) * weight[:, None], h
 
-    def curvature(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> float:
+    def along(
+        self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray
+    ) -> NDArray[np.float64]:
         q = self.response(scores)
-        return float(weight @ (q * (1.0 - q) * np.square(direction)).sum(axis=1))
+        slope = ((q - column(y)) * direction).sum(axis=1)
+        return np.array([weight @ slope, weight @ (q * (1.0 - q) * np.square(direction)).sum(axis=1)])
 
 
 @dataclass(frozen=True)
@@ -115,11 +118,16 @@ class Softmax(Objective):
             return np.maximum(1.0 - np.square(q).sum(axis=1), float(self.form[4:] or 0.0))
         return np.full(len(q), float(self.form))
 
-    def curvature(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> float:
-        # d'(diag(q) - qq')d = sum_c q_c d_c^2 - (sum_c q_c d_c)^2: the variance of d under q
+    def along(
+        self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray
+    ) -> NDArray[np.float64]:
+        # g'd = mean of d under q - d_y;  d'(diag(q) - qq')d = the variance of d under q
         q = self.response(scores)
-        qd = q * direction
-        return float(weight @ ((qd * direction).sum(axis=1) - np.square(qd.sum(axis=1))))
+        q *= direction
+        mean = q.sum(axis=1)
+        q *= direction
+        own = np.take_along_axis(direction, y.astype(np.intp)[:, None], axis=1)[:, 0]
+        return np.array([weight @ (mean - own), weight @ (q.sum(axis=1) - np.square(mean))])
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
         counts = collective.sum(np.bincount(y.astype(np.intp), weight, minlength=self.n_classes))

@@ -1,0 +1,1 @@
+"""From files, arrays, frames and names to the features a network reads."""

@@ -1,0 +1,262 @@
+"""`GBUNClassifier` and `GBUNRegressor`: the scikit-learn contract around `gbun.train`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_array
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from gbun.callbacks import Callback, History
+from gbun.config import Parameters, check, parameter_fields
+from gbun.data.features import Schema
+from gbun.data.frames import columns, is_frame
+from gbun.model import Model, load_model
+from gbun.targets import weight_array
+from gbun.training import Dataset, train
+
+Self = TypeVar("Self", bound="_Estimator")
+Array = NDArray[Any]
+
+
+class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
+    """What both estimators share. Parameters, their defaults and their ranges come from `gbun.Parameters`."""
+
+    _task: str
+    model_: Model
+
+    def fit(
+        self: Self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        base_margin: Any = None,
+        eval_set: Sequence[tuple[Any, Any]] | tuple[Any, Any] | None = None,
+        callbacks: Sequence[Callback] = (),
+        init_model: Model | str | Path | None = None,
+    ) -> Self:
+        """Train on X and y.
+
+        X: array, sparse matrix, data frame, list of dicts or list of token lists. y: a target for each row, or a
+        column for each output. `base_margin`: scores to start from. `eval_set`: (X, y) or a list of such pairs, to
+        watch and to stop early on. `init_model`: a model, or its file, to add rounds to.
+        """
+        check(self)
+        X, y = self._check_training_data(X, y)
+        evals = {f"eval_{i}": Dataset(*pair) for i, pair in enumerate(_pairs(eval_set))}
+        history = History()
+        weight = self._weights(y, sample_weight)
+        self.model_ = train(
+            self._parameters(),
+            Dataset(X, y, weight, base_margin),
+            evals=evals,
+            callbacks=[history, *callbacks],
+            init_model=init_model,
+            task=self._task,
+        )
+        self._after_fit(history)
+        return self
+
+    def _parameters(self) -> Parameters:
+        return Parameters(**{f.name: getattr(self, f.name) for f in parameter_fields()})
+
+    def _after_fit(self, history: History) -> None:
+        self.evals_result_ = history.values
+        self.n_estimators_ = self.model_.n_rounds
+        self.best_iteration_ = self.model_.description.best_round
+        self.best_score_ = self.model_.description.best_score
+
+    def _weights(self, y: Any, sample_weight: Any) -> Array | None:
+        return None if sample_weight is None else weight_array(sample_weight, len(y))
+
+    # Reading X the way scikit-learn expects where it knows the kind, our own way where it does not.
+
+    def _check_training_data(self, X: Any, y: Any) -> tuple[Any, Any]:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        if _is_rows_of_names(X) or _has_categories(X):
+            self._forget_columns()
+            if is_frame(X):
+                self.feature_names_in_ = np.array([str(c) for c in X.columns], dtype=object)
+                self.n_features_in_ = len(X.columns)
+            return X, y
+        X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
+        y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite=False, allow_nd=False, input_name="y")
+        if y.ndim == 2 and y.shape[1] == 1:
+            _warn_column_vector()
+            y = y[:, 0]
+        check_consistent_length(X, y)
+        return X, y
+
+    def _forget_columns(self) -> None:
+        for name in ("feature_names_in_", "n_features_in_"):
+            if hasattr(self, name):
+                delattr(self, name)
+
+    def _check_prediction_data(self, X: Any) -> Any:
+        check_is_fitted(self, "model_")
+        if self.model_.description.schema.kind != "array" or _is_rows_of_names(X):
+            return X
+        return validate_data(self, X, reset=False, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
+
+    def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
+        """Labels or values; `n_rounds` uses the first rounds only."""
+        X = self._check_prediction_data(X)
+        return self.model_.predict(X, base_margin=base_margin, n_rounds=n_rounds, n_jobs=self.n_jobs)
+
+    def staged_predict(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
+        """The prediction after 1, 2, ... rounds."""
+        X = self._check_prediction_data(X)
+        return self.model_.staged_predict(X, base_margin=base_margin, n_jobs=self.n_jobs)
+
+    def save_model(self, path: str | Path) -> None:
+        """Write the fitted model to a `.gbun` file, which `gbun.load_model` and `load_model` read."""
+        check_is_fitted(self, "model_")
+        self.model_.save_model(path)
+
+    @classmethod
+    def load_model(cls: type[Self], path: str | Path) -> Self:
+        """A fitted estimator from a `.gbun` file."""
+        model = load_model(path)
+        task = "regression" if model.description.task == "regression" else "classification"
+        if task != cls._task:
+            raise ValueError(f"{path} holds a {model.description.task} model, {cls.__name__} is for {cls._task}")
+        names = {f.name: f for f in parameter_fields()}
+        stored = {
+            name: value
+            for name, value in model.description.parameters.items()
+            if name in names and names[name].metadata["range"].admits(value) and not str(value).startswith("<")
+        }
+        estimator = cls(**stored)
+        estimator.model_ = model
+        estimator._restore_columns(model.description.schema)
+        estimator._after_fit(History())
+        return estimator
+
+    def _restore_columns(self, schema: Schema) -> None:
+        if schema.n_columns is not None:
+            self.n_features_in_ = schema.n_columns
+        if schema.names is not None:
+            self.feature_names_in_ = np.array(schema.names, dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class GBUNRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+    """Gradient boosting of untrained networks for numbers, one or several a row.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = GBUNRegressor(n_estimators=20, n_neurons=32, learning_rate=0.1).fit(X[:300], y[:300])
+    >>> model.predict(X[300:]).shape
+    (142,)
+    """
+
+    _task = "regression"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    """Gradient boosting of untrained networks for classes: two, a thousand, or several labels a row.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = GBUNClassifier(n_estimators=20, n_neurons=32).fit(X, y)
+    >>> model.predict_proba(X).shape
+    (150, 3)
+    """
+
+    class_weight: Any = None
+    """Weights of classes: {class: weight}, "balanced" (each class counts the same), or None."""
+    _task = "classification"
+
+    def _check_training_data(self, X: Any, y: Any) -> tuple[Any, Any]:
+        X, y = super()._check_training_data(X, y)
+        check_classification_targets(y)
+        return X, y
+
+    def _after_fit(self, history: History) -> None:
+        super()._after_fit(history)
+        if self.model_.classes is not None:
+            self.classes_ = self.model_.classes
+        else:  # several labels: each is 0 or 1
+            self.classes_ = [np.array([0, 1])] * self.model_.ensemble.n_scores
+
+    def _weights(self, y: Any, sample_weight: Any) -> Array | None:
+        given = super()._weights(y, sample_weight)
+        if self.class_weight is None:
+            return given
+        by_class = compute_sample_weight(self.class_weight, y)
+        return by_class if given is None else by_class * given
+
+    def predict_proba(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
+        """The probability of each class, n x C, in the order of `classes_`."""
+        X = self._check_prediction_data(X)
+        return self.model_.predict_proba(X, base_margin=base_margin, n_rounds=n_rounds, n_jobs=self.n_jobs)
+
+    def decision_function(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
+        """Scores before the link: n log-odds with two classes, otherwise n x C."""
+        X = self._check_prediction_data(X)
+        return self.model_.decision_function(X, base_margin=base_margin, n_rounds=n_rounds, n_jobs=self.n_jobs)
+
+    def staged_predict_proba(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
+        X = self._check_prediction_data(X)
+        return self.model_.staged_predict_proba(X, base_margin=base_margin, n_jobs=self.n_jobs)
+
+    def staged_decision_function(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
+        X = self._check_prediction_data(X)
+        return self.model_.staged_decision_function(X, base_margin=base_margin, n_jobs=self.n_jobs)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = False
+        return tags
+
+
+_CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan", "accept_large_sparse": True}
+
+
+def _is_rows_of_names(X: Any) -> bool:
+    if not isinstance(X, (list, tuple)):
+        return False
+    telling = next((row for row in X if isinstance(row, (dict, list, tuple)) and len(row)), None)
+    return isinstance(telling, dict) or (isinstance(telling, (list, tuple)) and isinstance(telling[0], str))
+
+
+def _has_categories(X: Any) -> bool:
+    return is_frame(X) and any(column.codes is not None for column in columns(X, "X"))
+
+
+def _pairs(eval_set: Any) -> list[tuple[Any, Any]]:
+    if eval_set is None:
+        return []
+    pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
+    for pair in pairs:
+        if not (isinstance(pair, (tuple, list)) and 2 <= len(pair) <= 4):
+            raise ValueError("eval_set must be a pair (X, y) or a list of such pairs")
+    return [tuple(pair) for pair in pairs]
+
+
+def _warn_column_vector() -> None:
+    import warnings
+
+    from sklearn.exceptions import DataConversionWarning
+
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected; use y.ravel().", DataConversionWarning, stacklevel=4
+    )

@@ -1,0 +1,193 @@
+"""The JSON header of a model file: everything of a model that is not an array of numbers.
+
+`HEADER` is the format, key by key; docs/model_format.md says what each key means.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from gbun.data.features import Schema
+from gbun.description import Description
+from gbun.ensemble import Ensemble
+from gbun.model_io.checks import (
+    Check,
+    brief,
+    flag,
+    number,
+    one_of,
+    optional,
+    record,
+    scalar,
+    sequence,
+    table,
+    text,
+    whole,
+)
+from gbun.networks import Family
+from gbun.objectives import Objective, objective_from
+
+POSITIVE = number("above 0", lambda x: x > 0.0)
+DENSITY = number("from 0.001 to 1", lambda x: 0.001 <= x <= 1.0)
+COUNT = whole(0, 2**63 - 1)
+OUTPUTS = whole(1, 2**31 - 1)
+
+FAMILY = record(
+    {
+        "kind": one_of("simhash++"),
+        "seed": COUNT,
+        "n_outputs": whole(2, 16384),
+        "group_size": optional(whole(2, 16384)),
+        "density": DENSITY,
+        "sparse_density": DENSITY,
+        "temperature": POSITIVE,
+        "n_columns": optional(COUNT),
+    }
+)
+
+# By name of the objective: what its parameters() holds. An objective that is not here cannot be stored.
+OBJECTIVE_PARAMETERS: dict[str, dict[str, Check]] = {
+    "squared_error": {},
+    "multi_squared_error": {},
+    "huber": {"delta": optional(POSITIVE)},
+    "quantile": {"quantile": number("in (0, 1)", lambda x: 0.0 < x < 1.0), "epsilon": optional(POSITIVE)},
+    "poisson": {},
+    "gamma": {},
+    "tweedie": {"power": number("in (1, 2)", lambda x: 1.0 < x < 2.0)},
+    "logistic": {},
+    "multi_logistic": {"shared": flag},
+    "softmax": {"n_classes": OUTPUTS, "shared": flag},
+    "custom": {"outputs": OUTPUTS},
+}
+
+
+def _objective(name: str, value: Any) -> dict[str, Any]:
+    which = record({"name": one_of(*OBJECTIVE_PARAMETERS), "parameters": lambda _, given: given})(name, value)
+    parameters = record(OBJECTIVE_PARAMETERS[which["name"]])(f"{name}.parameters", which["parameters"])
+    return {"name": which["name"], "parameters": parameters}
+
+
+def _classes(name: str, value: Any) -> Any:
+    """None, "tensor" when the labels are numbers, or the labels themselves."""
+    if value is None or value == "tensor":
+        return value
+    if not isinstance(value, list):
+        raise ValueError(f'{name} must be null, "tensor" or a list of strings, got {brief(value)}')
+    return sequence(text)(name, value)
+
+
+def _parameter(name: str, value: Any) -> Any:
+    return list(sequence(scalar)(name, value)) if isinstance(value, list) else scalar(name, value)
+
+
+SCALING = record({"name": one_of("auto", "standard", "none"), "dense": flag, "sparse": flag})
+SCHEMA = record(
+    {
+        "kind": text,
+        "n_columns": optional(COUNT),
+        "names": optional(sequence(text)),
+        "categorical": sequence(text),
+    }
+)
+DESCRIPTION = record(
+    {
+        "task": one_of("classification", "multilabel", "regression"),
+        "schema": SCHEMA,
+        "classes": _classes,
+        "single_column": flag,
+        "parameters": table(_parameter),
+        "best_round": optional(COUNT),
+        "best_score": optional(number("that is finite", lambda _: True)),
+    }
+)
+HEADER = record({"family": FAMILY, "objective": _objective, "scaling": SCALING, "description": DESCRIPTION})
+
+
+def header_of(ensemble: Ensemble, description: Description, classes: Any) -> dict[str, Any]:
+    """The header of a model; `classes` is what `stored_classes` made of its labels."""
+    scaling = ensemble.scaling
+    values = {
+        "family": asdict(ensemble.family),
+        "objective": {"name": ensemble.objective.name, "parameters": ensemble.objective.parameters()},
+        "scaling": {
+            "name": scaling.name,
+            "dense": scaling.dense is not None,
+            "sparse": scaling.sparse is not None,
+        },
+        "description": {
+            "task": description.task,
+            "schema": asdict(description.schema),
+            "classes": classes,
+            "single_column": description.single_column,
+            "parameters": description.parameters,
+            "best_round": description.best_round,
+            "best_score": description.best_score,
+        },
+    }
+    plain: dict[str, Any] = _plain(values)
+    return plain
+
+
+def header_text(header: Mapping[str, Any]) -> str:
+    """Canonical JSON: keys in order, no spaces, ASCII only, so that the same model gives the same bytes."""
+    return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def checked(values: Any) -> dict[str, Any]:
+    """The header, its values of the right types and within their ranges."""
+    header: dict[str, Any] = HEADER("header", values)
+    family = header["family"]
+    if family["group_size"] is not None and family["n_outputs"] % family["group_size"]:
+        raise ValueError(
+            f"header.family.group_size must divide n_outputs ({family['n_outputs']}), "
+            f"got {family['group_size']}"
+        )
+    schema = header["description"]["schema"]
+    columns = schema["n_columns"] if schema["kind"] == "array" else None
+    # Kernels keep a table of n_columns rows and read it without looking: ids beyond must be impossible.
+    if family["n_columns"] not in (None, columns):
+        raise ValueError(
+            f"header.family.n_columns must be null or the schema's ({columns}), got {family['n_columns']}"
+        )
+    return header
+
+
+def family_from(header: Mapping[str, Any]) -> Family:
+    return Family(**header["family"])
+
+
+def objective_of(header: Mapping[str, Any], n_scores: int) -> Objective:
+    name, parameters = header["objective"]["name"], header["objective"]["parameters"]
+    stated = parameters.get("n_classes", parameters.get("outputs", n_scores))
+    if stated != n_scores:
+        raise ValueError(f"header.objective is {name} with {stated} scores a row, start has {n_scores}")
+    return objective_from(name, parameters)
+
+
+def description_from(header: Mapping[str, Any], classes: Any, n_scores: int) -> Description:
+    fields = header["description"]
+    if fields["task"] == "classification":
+        # One score tells two classes apart; several are one for each class.
+        wanted = max(n_scores, 2)
+        if classes is None or len(classes) != wanted:
+            got = "none" if classes is None else len(classes)
+            raise ValueError(
+                f"header.description.classes must name {wanted} classes, one score each, got {got}"
+            )
+    return Description(**{**fields, "schema": Schema(**fields["schema"]), "classes": classes})
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars as Python's, tuples as lists; all else is left for the checks to name."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
