@@ -79,7 +79,7 @@ class Rows:
         network: str = "auto",
     ) -> None:
         self.family = family
-        self.kernels = Kernels(features, family.n_outputs, threads, network)
+        self.kernels = Kernels(features, family.n_outputs, len(start), threads, network)
         self.scores: NDArray[np.float64] = np.empty((features.n_rows, len(start)), dtype=SUM)
         # A base margin takes the place of the start value, as a score that was known before.
         self.scores[:] = start if base_margin is None else base_margin

@@ -59,14 +59,14 @@ def solve_head(
     try:
         factor, lower = scipy.linalg.cho_factor(system, lower=True)
     except scipy.linalg.LinAlgError:
-        return _least_norm(system, B).astype(HEAD)
+        return _least_norm(system, B)
     pivots = np.diag(factor)
     if (pivots.min() / pivots.max()) ** 2 < ROUNDING * len(A):  # factored, but out of rounding errors
-        return _least_norm(system, B).astype(HEAD)
-    return -scipy.linalg.cho_solve((factor, lower), B).astype(HEAD)
+        return _least_norm(system, B)
+    return _head(-scipy.linalg.cho_solve((factor, lower), B))
 
 
-def _least_norm(system: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
+def _least_norm(system: NDArray[np.float64], B: NDArray[np.float64]) -> FloatArray:
     """The fallback when Cholesky finds the system not positive definite (dead or equal outputs without a penalty).
 
     The step is taken in the directions whose eigenvalue is above rounding, and left at zero in all others.
@@ -74,4 +74,9 @@ def _least_norm(system: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[
     values, vectors = scipy.linalg.eigh(system)
     usable = values > ROUNDING * len(values) * max(values[-1], 0.0)
     V = vectors[:, usable]
-    return -(V @ ((V.T @ B) / values[usable, None]))
+    return _head(-(V @ ((V.T @ B) / values[usable, None])))
+
+
+def _head(solution: NDArray[np.float64]) -> FloatArray:
+    # Stored row by row, as the product P W reads it; LAPACK answers column by column.
+    return np.ascontiguousarray(solution, dtype=HEAD)

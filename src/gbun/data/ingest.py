@@ -30,8 +30,6 @@ def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
     >>> features.sparse.indptr, schema.kind
     (array([0, 2, 3]), 'names')
     """
-    if isinstance(X, Features):
-        return X, Schema("array", None if X.dense is None else X.dense.shape[1])
     if scipy.sparse.issparse(X):
         return from_sparse(X, name), Schema("array", X.shape[1])
     if frames.is_frame(X):
@@ -99,6 +97,9 @@ def from_sparse(X: Any, name: str) -> Features:
     if X.ndim != 2:
         raise ValueError(f"{name} must have 2 dimensions, got a sparse array of shape {X.shape}")
     csr = X.tocsr()
+    if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < X.shape[1]:
+        # scipy does not look, and compiled code would read beyond its tables
+        raise ValueError(f"{name} has column indices outside its {X.shape[1]} columns; check how it was built")
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()

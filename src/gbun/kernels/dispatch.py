@@ -26,11 +26,13 @@ class Kernels:
     `memberships` in place, and by the next `forward`.
     """
 
-    def __init__(self, features: Features, n_outputs: int, threads: Threads, network: str = "auto") -> None:
+    def __init__(
+        self, features: Features, n_outputs: int, n_scores: int, threads: Threads, network: str = "auto"
+    ) -> None:
         self.features = features
         self.threads = threads
         self.form = network
-        self.chunks = row_chunks(features.n_rows, n_outputs)
+        self.chunks = row_chunks(features.n_rows, max(n_outputs, n_scores))
         self.buffer = np.empty((features.n_rows, n_outputs), dtype=MEMBERSHIP)
 
     def forward(self, network: Network) -> FloatArray:

@@ -25,9 +25,9 @@ def thread_count(n_jobs: int | None) -> int:
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 
 
-def row_chunks(n_rows: int, n_outputs: int) -> list[slice]:
-    """Chunks whose rows x K floats stay within a core's cache."""
-    rows = min(4096, max(256, 2**18 // n_outputs))
+def row_chunks(n_rows: int, width: int) -> list[slice]:
+    """Chunks of rows with `width` numbers each (K, or C if that is more) that stay within a core's cache."""
+    rows = min(4096, max(256, 2**18 // width))
     return [slice(first, min(first + rows, n_rows)) for first in range(0, n_rows, rows)]
 
 
