@@ -1,6 +1,6 @@
 """The round, and the loop around it. Everything else in this package exists so that this can be read.
 
-    W = -(P'HP + lambda I)^-1 P'G,   P = softmax(tau x normalise(X N_t)),   scores += eta alpha P W
+W = -(P'HP + lambda I)^-1 P'G,   P = softmax(tau x normalise(X N_t)),   scores += eta alpha P W
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.callbacks import Callback, Evaluations, RoundReport
 from gbun.collectives import Collective
@@ -44,7 +43,7 @@ class Training:
     family: Family
     scaling: Scaling
     objective: Objective
-    start: NDArray[np.float64]
+    start: FloatArray
     description: Description
     shard: Shard
     rows: Rows
@@ -113,7 +112,7 @@ def add_round(training: Training, t: int) -> None:
     norm = normaliser(total_weight, collective.sum(rows.kernels.moments(shard.weight)))
     rows.split(norm)  # P = softmax(tau normalise(Z)), in the place of Z
 
-    def derivatives(at: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def derivatives(at: slice) -> tuple[FloatArray, FloatArray]:
         return training.objective.derivatives(shard.y[at], rows.scores[at], shard.weight[at])
 
     A, B = (collective.sum(part) for part in rows.kernels.normal_equations(derivatives))
@@ -139,7 +138,7 @@ def step_length(training: Training, head: FloatArray) -> float:
     rows.kernels.apply(head, lambda at, d: directions.__setitem__(at.start, d))
 
     def along(alpha: float) -> tuple[float, float]:
-        def part(at: slice) -> NDArray[np.float64]:
+        def part(at: slice) -> FloatArray:
             d = directions[at.start]
             return training.objective.along(shard.y[at], rows.scores[at] + alpha * d, shard.weight[at], d)
 
@@ -178,4 +177,3 @@ def evaluate(training: Training) -> Evaluations:
             for m in training.metrics
         }
     return values
-

@@ -50,10 +50,11 @@ class Interval:
             return self.optional
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
             return False
+        number = float(value)
         if self.integral and not isinstance(value, numbers.Integral):
             return False
-        above = value >= self.low if self.closed in ("both", "left") else value > self.low
-        below = value <= self.high if self.closed in ("both", "right") else value < self.high
+        above = number >= self.low if self.closed in ("both", "left") else number > self.low
+        below = number <= self.high if self.closed in ("both", "right") else number < self.high
         return above and below
 
 

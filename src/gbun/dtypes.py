@@ -21,5 +21,6 @@ HEAD = np.float32
 # Feature ids: any 64-bit number, so that a hashed name is a feature like any other.
 FEATURE_ID = np.uint64
 
-FloatArray: TypeAlias = NDArray[np.floating[Any]]
-IntArray: TypeAlias = NDArray[np.integer[Any]]
+# NumPy's stubs cannot follow a dtype through arithmetic; which one is meant is said above and tested.
+FloatArray: TypeAlias = NDArray[Any]
+IntArray: TypeAlias = NDArray[Any]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.data.features import Features
 from gbun.data.scaling import Scaling
@@ -28,7 +27,7 @@ class Ensemble:
     family: Family
     scaling: Scaling
     objective: Objective
-    start: NDArray[np.float64]
+    start: FloatArray
     centres: FloatArray
     factors: FloatArray
     heads: FloatArray
@@ -50,14 +49,14 @@ class Ensemble:
             heads=self.heads[:n_rounds],
         )
 
-    def staged_scores(self, rows: Rows) -> Iterator[NDArray[np.float64]]:
+    def staged_scores(self, rows: Rows) -> Iterator[FloatArray]:
         """Scores after 1, 2, ..., T rounds; the same array each time, growing."""
         for t in range(self.n_rounds):
             normaliser = Normaliser(self.centres[t], self.factors[t])
             rows.add_round(self.family.draw(t), normaliser, self.heads[t])
             yield rows.scores
 
-    def scores(self, rows: Rows) -> NDArray[np.float64]:
+    def scores(self, rows: Rows) -> FloatArray:
         for _ in self.staged_scores(rows):
             pass
         return rows.scores
@@ -73,14 +72,14 @@ class Rows:
         self,
         features: Features,
         family: Family,
-        start: NDArray[np.float64],
-        base_margin: NDArray[np.float64] | None,
+        start: FloatArray,
+        base_margin: FloatArray | None,
         threads: Threads,
         network: str = "auto",
     ) -> None:
         self.family = family
         self.kernels = Kernels(features, family.n_outputs, len(start), threads, network)
-        self.scores: NDArray[np.float64] = np.empty((features.n_rows, len(start)), dtype=SUM)
+        self.scores: FloatArray = np.empty((features.n_rows, len(start)), dtype=SUM)
         # A base margin takes the place of the start value, as a score that was known before.
         self.scores[:] = start if base_margin is None else base_margin
 

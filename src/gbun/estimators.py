@@ -191,17 +191,15 @@ class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _after_fit(self, history: History) -> None:
         super()._after_fit(history)
-        if self.model_.classes is not None:
-            self.classes_ = self.model_.classes
-        else:  # several labels: each is 0 or 1
-            self.classes_ = [np.array([0, 1])] * self.model_.ensemble.n_scores
+        several = [np.array([0, 1])] * self.model_.ensemble.n_scores  # labels are 0 or 1 each
+        self.classes_: Any = several if self.model_.classes is None else self.model_.classes
 
     def _weights(self, y: Any, sample_weight: Any) -> Array | None:
         given = super()._weights(y, sample_weight)
         if self.class_weight is None:
             return given
         by_class = compute_sample_weight(self.class_weight, y)
-        return by_class if given is None else by_class * given
+        return np.asarray(by_class if given is None else by_class * given)
 
     def predict_proba(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
         """The probability of each class, n x C, in the order of `classes_`."""
@@ -258,5 +256,7 @@ def _warn_column_vector() -> None:
     from sklearn.exceptions import DataConversionWarning
 
     warnings.warn(
-        "A column-vector y was passed when a 1d array was expected; use y.ravel().", DataConversionWarning, stacklevel=4
+        "A column-vector y was passed when a 1d array was expected; use y.ravel().",
+        DataConversionWarning,
+        stacklevel=4,
     )

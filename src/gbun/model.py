@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gbun.data.ingest import conform
 from gbun.description import Description
+from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows
 from gbun.kernels.threads import threads
 from gbun.model_io import read_model, write_model
@@ -59,7 +60,9 @@ class Model:
     ) -> Array:
         """Class probabilities, n x C; for several labels, the probability of each label."""
         if self.description.task == "regression":
-            raise ValueError(f"predict_proba needs a classifier; this model's objective is {self.ensemble.objective.name!r}")
+            raise ValueError(
+                f"predict_proba needs a classifier; this model's objective is {self.ensemble.objective.name!r}"
+            )
         with self._rows(X, base_margin, n_jobs) as rows:
             return self._probabilities(self._first(n_rounds).scores(rows))
 
@@ -132,7 +135,7 @@ def load_model(path: str | Path) -> Model:
     return Model(*read_model(path))
 
 
-def margin_array(base_margin: Any, n_rows: int, n_scores: int) -> NDArray[np.float64]:
+def margin_array(base_margin: Any, n_rows: int, n_scores: int) -> FloatArray:
     margin = np.asarray(base_margin, dtype=np.float64)
     if margin.ndim == 1 and n_scores == 1:
         margin = margin[:, None]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from gbun.dtypes import HEAD, MEMBERSHIP, FloatArray
 
@@ -23,7 +22,7 @@ class Normaliser:
     factor: FloatArray
 
 
-def normaliser(total_weight: float, sums: NDArray[np.float64]) -> Normaliser:
+def normaliser(total_weight: float, sums: FloatArray) -> Normaliser:
     """The sample mean and deviation of each output, from [sum w z ; sum w z^2].
 
     variance = (sum w z^2 - N mean^2) / (N - 1) with N = sum w: weights count rows, so weight 2 is the row twice.
@@ -41,9 +40,7 @@ def normaliser(total_weight: float, sums: NDArray[np.float64]) -> Normaliser:
     return Normaliser(mean.astype(MEMBERSHIP), factor.astype(MEMBERSHIP))
 
 
-def solve_head(
-    A: NDArray[np.float64], B: NDArray[np.float64], reg_lambda: float, reg_form: str = "relative"
-) -> FloatArray:
+def solve_head(A: FloatArray, B: FloatArray, reg_lambda: float, reg_form: str = "relative") -> FloatArray:
     """head = -(A + lambda I)^-1 B, with lambda = reg_lambda x mean diagonal of A unless reg_form is "absolute".
 
     A is K x K, or C x K x K with one system per column of B.
@@ -66,7 +63,7 @@ def solve_head(
     return _head(-scipy.linalg.cho_solve((factor, lower), B))
 
 
-def _least_norm(system: NDArray[np.float64], B: NDArray[np.float64]) -> FloatArray:
+def _least_norm(system: FloatArray, B: FloatArray) -> FloatArray:
     """The fallback when Cholesky finds the system not positive definite (dead or equal outputs without a penalty).
 
     The step is taken in the directions whose eigenvalue is above rounding, and left at zero in all others.
@@ -77,6 +74,6 @@ def _least_norm(system: NDArray[np.float64], B: NDArray[np.float64]) -> FloatArr
     return _head(-(V @ ((V.T @ B) / values[usable, None])))
 
 
-def _head(solution: NDArray[np.float64]) -> FloatArray:
+def _head(solution: FloatArray) -> FloatArray:
     # Stored row by row, as the product P W reads it; LAPACK answers column by column.
     return np.ascontiguousarray(solution, dtype=HEAD)

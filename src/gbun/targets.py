@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbun.config import Parameters
+from gbun.dtypes import FloatArray
 from gbun.objectives import (
     OBJECTIVES,
     Custom,
@@ -30,18 +31,20 @@ CLASSIFICATION = ("logistic", "softmax")
 class Target:
     """y in float64 (class codes for classification), its task, its objective and the classes the codes stand for."""
 
-    y: NDArray[np.float64]
+    y: FloatArray
     task: str
     objective: Objective
     classes: NDArray[Any] | None = None
 
-    def encode(self, y: Any, name: str = "y") -> NDArray[np.float64]:
+    def encode(self, y: Any, name: str = "y") -> FloatArray:
         """Other targets (of an evaluation set) in the same coding."""
         array = target_array(y, name)
         if self.classes is None:
             values = numbers_of(array, name)
             if values.shape[1:] != self.y.shape[1:]:
-                raise ValueError(f"{name} must have shape (n{', ' if values.ndim > 1 else ''}...) as in training, got {array.shape}")
+                raise ValueError(
+                    f"{name} must have shape (n{', ' if values.ndim > 1 else ''}...) as in training, got {array.shape}"
+                )
             return values
         codes = np.searchsorted(self.classes, array).clip(max=len(self.classes) - 1)
         unseen = np.unique(array[self.classes[codes] != array])
@@ -111,7 +114,7 @@ def _classes(parameters: Parameters, y: NDArray[Any], classes: NDArray[Any] | No
     return Target(target.encode(y), "classification", chosen, classes)
 
 
-def _objective(parameters: Parameters, task: str, y: NDArray[np.float64]) -> Objective:
+def _objective(parameters: Parameters, task: str, y: FloatArray) -> Objective:
     name = parameters.objective
     if not isinstance(name, str):
         return _custom(name, 1 if y.ndim == 1 else y.shape[1])
@@ -121,7 +124,10 @@ def _objective(parameters: Parameters, task: str, y: NDArray[np.float64]) -> Obj
         raise ValueError(f"objective={name!r} is for classifiers; this is a {task} task")
     if name == "multi_logistic" or task == "multilabel":
         if name != "multi_logistic" or y.ndim != 2:
-            raise ValueError(f"several 0/1 labels take objective='multi_logistic' and y with a column a label, got {name!r}, y {y.shape}")
+            raise ValueError(
+                "several 0/1 labels take objective='multi_logistic' and y with a column a label, "
+                f"got {name!r} and y of shape {y.shape}"
+            )
         return MultiLogistic(parameters.hessian == "shared")
     if y.ndim == 2 or name == "multi_squared_error":
         if name not in ("squared_error", "multi_squared_error"):
@@ -140,7 +146,9 @@ def _custom(objective: Any, outputs: int) -> Objective:
         return objective
     if callable(objective):
         return Custom(objective, outputs)
-    raise ValueError(f"objective must be a name or a function (y, scores, weight) -> (gradient, Hessian), got {objective!r}")
+    raise ValueError(
+        f"objective must be a name or a function (y, scores, weight) -> (gradient, Hessian), got {objective!r}"
+    )
 
 
 def target_array(y: Any, name: str) -> NDArray[Any]:
@@ -156,7 +164,7 @@ def target_array(y: Any, name: str) -> NDArray[Any]:
     return np.asarray(array)
 
 
-def numbers_of(array: NDArray[Any], name: str) -> NDArray[np.float64]:
+def numbers_of(array: NDArray[Any], name: str) -> FloatArray:
     try:
         values = array.astype(np.float64)
     except (TypeError, ValueError):
@@ -168,7 +176,7 @@ def numbers_of(array: NDArray[Any], name: str) -> NDArray[np.float64]:
     return values
 
 
-def weight_array(weight: Any, n_rows: int, name: str = "sample_weight") -> NDArray[np.float64]:
+def weight_array(weight: Any, n_rows: int, name: str = "sample_weight") -> FloatArray:
     """Weights of the rows: finite, not negative, not all zero."""
     if weight is None:
         return np.ones(n_rows)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.boosting import Evaluation, Training, add_round, boost, evaluate
 from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
@@ -18,6 +17,7 @@ from gbun.data.features import Features, Schema, Shard
 from gbun.data.ingest import conform, ingest
 from gbun.data.scaling import fit_scaling
 from gbun.description import Description
+from gbun.dtypes import FloatArray, IntArray
 from gbun.ensemble import Rows
 from gbun.kernels.threads import Threads, threads
 from gbun.metrics import get_metric
@@ -190,9 +190,7 @@ def assemble(
         return Rows(scaling.apply(s.features), family, start, s.base_margin, pool, parameters.network)
 
     evaluations = [Evaluation(name, s, rows_of(s)) for name, s in shards.items()]
-    description = Description(
-        target.task, schema, target.classes, target.y.ndim == 1, written_parameters(parameters)
-    )
+    description = Description(target.task, schema, target.classes, target.y.ndim == 1, written_parameters(parameters))
     training = Training(
         parameters,
         family,
@@ -277,7 +275,7 @@ def seed_of(random_state: Any) -> int:
     raise ValueError(f"random_state must be an integer, a Generator, a RandomState or None, got {random_state!r}")
 
 
-def make_shard(features: Features, y: NDArray[np.float64], dataset: Dataset, target: Target) -> Shard:
+def make_shard(features: Features, y: FloatArray, dataset: Dataset, target: Target) -> Shard:
     n = features.n_rows
     if n == 0:
         raise ValueError("X has no rows")
@@ -304,7 +302,7 @@ def hold_out(shard: Shard, parameters: Parameters, target: Target) -> tuple[Shar
     return shard.take(np.flatnonzero(~held)), shard.take(np.flatnonzero(held))
 
 
-def deal(y: NDArray[np.float64], n_parts: int, seed: int, by_class: bool) -> NDArray[np.intp]:
+def deal(y: FloatArray, n_parts: int, seed: int, by_class: bool) -> IntArray:
     """A part (0 .. n_parts-1) for each row, dealt like cards after a shuffle, class by class when asked for."""
     order = np.random.default_rng(seed).permutation(len(y))
     if by_class:
@@ -331,8 +329,13 @@ def written_parameters(parameters: Parameters) -> dict[str, Any]:
     plain = (str, int, float, bool, type(None))
     values = {f.name: getattr(parameters, f.name) for f in parameter_fields()}
     return {
-        name: value if isinstance(value, plain) else int(value) if isinstance(value, np.integer) else
-        float(value) if isinstance(value, np.floating) else f"<{getattr(value, '__name__', type(value).__name__)}>"
+        name: value
+        if isinstance(value, plain)
+        else int(value)
+        if isinstance(value, np.integer)
+        else float(value)
+        if isinstance(value, np.floating)
+        else f"<{getattr(value, '__name__', type(value).__name__)}>"
         for name, value in values.items()
     }
 
@@ -346,7 +349,9 @@ def _dataset(data: Data) -> Dataset:
         return data
     if isinstance(data, tuple) and 2 <= len(data) <= 4:
         return Dataset(*data)
-    raise ValueError(f"data must be a gbun.Dataset or a tuple (X, y[, weight[, base_margin]]), got {type(data).__name__}")
+    raise ValueError(
+        f"data must be a gbun.Dataset or a tuple (X, y[, weight[, base_margin]]), got {type(data).__name__}"
+    )
 
 
 def _named(evals: Mapping[str, Data] | Iterable[tuple[Data, str]]) -> dict[str, Dataset]:

@@ -1,6 +1,6 @@
-"""The weight function once more, from the xxhash package and the formula alone: the oracle of test_networks.py.
+"""The weight function once more, from the xxhash package and the formula alone: test_networks.py's oracle.
 
-Nothing of gbun is imported, so `weights.json` tells whether gbun still draws the networks of models saved long ago.
+Nothing of gbun is imported, so `weights.json` tells whether gbun still draws the networks of old model files.
 Run `python tests/golden/make_weights.py` to write the file; a change in it breaks every stored model.
 """
 
@@ -66,8 +66,8 @@ def name_id(name: str) -> int:
 
 
 def make_golden() -> dict[str, list[dict[str, object]]]:
-    """Everything random that a model file relies on: hashes as integers, weights as exact hexadecimal floats."""
-    ids = IDS + [name_id("age"), name_id("city=Paris")]
+    """Everything random that a model file relies on: hashes as integers, weights as exact hexadecimals."""
+    ids = [*IDS, name_id("age"), name_id("city=Paris")]
     return {
         "names": [{"name": name, "id": name_id(name)} for name in NAMES],
         "tables": [
@@ -98,7 +98,8 @@ def make_golden() -> dict[str, list[dict[str, object]]]:
 def as_text(golden: dict[str, list[dict[str, object]]]) -> str:
     """JSON with one table a line."""
     parts = [
-        f'"{part}": [\n' + ",\n".join(json.dumps(item) for item in items) + "\n]" for part, items in golden.items()
+        f'"{part}": [\n' + ",\n".join(json.dumps(item) for item in items) + "\n]"
+        for part, items in golden.items()
     ]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.dtypes import FloatArray, IntArray
 
@@ -70,8 +69,8 @@ class Shard:
 
     features: Features
     y: FloatArray
-    weight: NDArray[np.float64]
-    base_margin: NDArray[np.float64] | None = None
+    weight: FloatArray
+    base_margin: FloatArray | None = None
 
     @property
     def n_rows(self) -> int:

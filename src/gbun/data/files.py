@@ -113,9 +113,7 @@ def _format(path: Path) -> str:
     return form
 
 
-def _check_arguments(
-    path: Path, form: str, target: str | None, weight: str | None, labels: PathLike | None
-) -> None:
+def _check_arguments(path: Path, form: str, target: str | None, weight: str | None, labels: PathLike | None) -> None:
     own = {"svmlight": "y is the first number of a line", "npz": "y and weight are arrays of that name"}
     for name, column in (("target", target), ("weight", weight)):
         if form in own and column is not None:
@@ -129,9 +127,7 @@ def _check_arguments(
             f"{'leave labels out' if form == 'svmlight' else 'name the column in target'}"
         )
     if target is not None and target == weight:
-        raise ValueError(
-            f"weight: got {weight!r}, which is the target too, expected another column; name one"
-        )
+        raise ValueError(f"weight: got {weight!r}, which is the target too, expected another column; name one")
 
 
 def _read_svmlight(path: Path) -> Table:
@@ -216,9 +212,7 @@ def _divided(path: Path, frame: pd.DataFrame, target: str | None, weight: str | 
             raise ValueError(_no_column(path, argument, column, [str(name) for name in frame.columns]))
     X = frame.drop(columns=list(named.values()))
     if X.shape[1] == 0:
-        raise ValueError(
-            f"{path}: got no column besides {sorted(named.values())}, expected features; add some"
-        )
+        raise ValueError(f"{path}: got no column besides {sorted(named.values())}, expected features; add some")
     y = None if target is None else frame[target].to_numpy()
     weights = None if weight is None else _numbers(path, f"weight={weight!r}", frame[weight].to_numpy())
     return Table(X, y, weights, tuple(str(name) for name in X.columns))
@@ -228,9 +222,7 @@ def _no_column(path: Path, argument: str, column: str, columns: list[str]) -> st
     near = difflib.get_close_matches(column, columns, n=3, cutoff=0.6)
     folded = [name for name in columns if name.strip().casefold() == column.strip().casefold()]
     guess = list(dict.fromkeys(folded + near))[:3]
-    listed = ", ".join(map(repr, columns[:20])) + (
-        f", ... ({len(columns)} in all)" if len(columns) > 20 else ""
-    )
+    listed = ", ".join(map(repr, columns[:20])) + (f", ... ({len(columns)} in all)" if len(columns) > 20 else "")
     advice = f"did you mean {' or '.join(map(repr, guess))}?" if guess else "name one of them"
     return f"{argument}: got {column!r}, expected a column of {path}: {listed}; {advice}"
 
@@ -261,9 +253,7 @@ def _read_npz(path: Path, labels: PathLike | None) -> Table:
             f"({', '.join(_SPARSE_PARTS)}); save them under these names, or give y's file in labels"
         )
     if y is not None and labels is not None:
-        raise ValueError(
-            f"labels: got {str(labels)!r}, expected None, as {path} holds y itself; leave labels out"
-        )
+        raise ValueError(f"labels: got {str(labels)!r}, expected None, as {path} holds y itself; leave labels out")
     return _checked(path, X, y if labels is None else _read_labels(Path(labels)), weight)
 
 

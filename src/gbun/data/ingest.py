@@ -19,7 +19,8 @@ from gbun.dtypes import FloatArray
 from gbun.networks import hash_name
 
 ACCEPTED = (
-    "a 2-d array, a scipy sparse matrix, a pandas or polars frame, a list of dicts {name: value} or a list of token lists"
+    "a 2-d array, a scipy sparse matrix, a pandas or polars frame, "
+    "a list of dicts {name: value} or a list of token lists"
 )
 
 
@@ -31,7 +32,8 @@ def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
     (array([0, 2, 3]), 'names')
     """
     if scipy.sparse.issparse(X):
-        return from_sparse(X, name), Schema("array", X.shape[1])
+        sparse: Any = X
+        return from_sparse(sparse, name), Schema("array", sparse.shape[1])
     if frames.is_frame(X):
         return from_frame(X, name)
     if isinstance(X, (list, tuple)):
@@ -89,7 +91,9 @@ def from_array(X: Any, name: str) -> Features:
         raise ValueError(f"{name} must be {ACCEPTED}, got an array of shape {array.shape} {advice}".rstrip())
     if array.dtype.kind == "f" and np.isinf(array).any():
         row, col = np.argwhere(np.isinf(array))[0]
-        raise ValueError(f"{name} has an infinite value in row {row}, column {col}; NaN means missing, infinity is an error")
+        raise ValueError(
+            f"{name} has an infinite value in row {row}, column {col}; NaN means missing, infinity is an error"
+        )
     return Features(len(array), dense=array)
 
 
@@ -112,7 +116,9 @@ def _values(data: Any, name: str) -> FloatArray:
     with np.errstate(over="ignore"):
         values = np.asarray(data, dtype=np.float32)
     if np.isinf(values).any():
-        raise ValueError(f"{name} has an infinite value, or one beyond float32; NaN means missing, infinity is an error")
+        raise ValueError(
+            f"{name} has an infinite value, or one beyond float32; NaN means missing, infinity is an error"
+        )
     return values
 
 
@@ -156,9 +162,7 @@ def from_dicts(rows: Sequence[Any], name: str) -> Features:
                 continue
             feature, number = (f"{key}={value}", 1.0) if isinstance(value, str) else (str(key), value)
             if not isinstance(number, (int, float, np.number, np.bool_)):
-                raise ValueError(
-                    f"{name}[{i}][{key!r}] must be a number, a string or None, got {type(value).__name__}"
-                )
+                raise ValueError(f"{name}[{i}][{key!r}] must be a number, a string or None, got {type(value).__name__}")
             ids.append(_id(feature, known))
             values.append(float(number))
         indptr[i + 1] = len(ids)

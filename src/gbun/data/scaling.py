@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.collectives import Collective
 from gbun.data.features import Entries, Features
@@ -24,8 +23,8 @@ from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 class ColumnScale:
     """centre and factor (1 / deviation, 0 for a constant column) by column, or by sorted id when `ids` is given."""
 
-    centre: NDArray[np.float64]
-    factor: NDArray[np.float64]
+    centre: FloatArray
+    factor: FloatArray
     ids: IntArray | None = None
 
     def apply_dense(self, X: FloatArray, missing_is_zero: bool) -> FloatArray:
@@ -71,7 +70,7 @@ class Scaling:
         return Features(features.n_rows, dense, sparse)
 
 
-def fit_scaling(name: str, features: Features, weight: NDArray[np.float64], collective: Collective) -> Scaling:
+def fit_scaling(name: str, features: Features, weight: FloatArray, collective: Collective) -> Scaling:
     """`name` is "auto" (dense columns standardised), "standard" (sparse ones too) or "none"."""
     dense = sparse = None
     if features.dense is not None:
@@ -86,7 +85,7 @@ def fit_scaling(name: str, features: Features, weight: NDArray[np.float64], coll
     return Scaling(name, dense, sparse)
 
 
-def _fit_dense(name: str, X: FloatArray, weight: NDArray[np.float64], collective: Collective) -> ColumnScale:
+def _fit_dense(name: str, X: FloatArray, weight: FloatArray, collective: Collective) -> ColumnScale:
     # Missing values leave the mean and deviation of their column alone, except under "none", where they are zeros.
     count, first = _column_sums(X, weight, np.zeros(X.shape[1]), power=1)
     if name == "none":
@@ -99,7 +98,7 @@ def _fit_dense(name: str, X: FloatArray, weight: NDArray[np.float64], collective
     return ColumnScale(centre, _inverse_deviation(second / np.where(count > 0, count, 1.0), centre))
 
 
-def _column_sums(X: FloatArray, weight: NDArray[np.float64], shift: FloatArray, power: int) -> NDArray[np.float64]:
+def _column_sums(X: FloatArray, weight: FloatArray, shift: FloatArray, power: int) -> FloatArray:
     """Per column: the weight of present values, and the weighted sum of (value - shift)^power."""
     count, total = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for start in range(0, len(X), 4096):
@@ -112,7 +111,7 @@ def _column_sums(X: FloatArray, weight: NDArray[np.float64], shift: FloatArray, 
     return np.stack([count, total])
 
 
-def _fit_sparse(features: Features, weight: NDArray[np.float64]) -> ColumnScale:
+def _fit_sparse(features: Features, weight: FloatArray) -> ColumnScale:
     entries = features.sparse
     assert entries is not None
     present = ~np.isnan(entries.values)
@@ -128,7 +127,7 @@ def _fit_sparse(features: Features, weight: NDArray[np.float64]) -> ColumnScale:
     return ColumnScale(centre, _inverse_deviation(variance, centre), ids)
 
 
-def _inverse_deviation(variance: FloatArray, centre: FloatArray) -> NDArray[np.float64]:
+def _inverse_deviation(variance: FloatArray, centre: FloatArray) -> FloatArray:
     deviation = np.sqrt(variance)
     # A deviation at the level of rounding is a constant column: it has nothing to say and gets factor 0.
     constant = deviation <= 1e-12 * np.abs(centre)

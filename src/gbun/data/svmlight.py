@@ -73,9 +73,7 @@ def read_svmlight(path: PathLike) -> tuple[scipy.sparse.csr_array, NDArray[np.fl
                 line = rows.lines + block.count(b"\n", 0, error.at) + 1
                 raise ValueError(f"{path}, line {line}: {error.complaint}") from None
     if not rows.labels.size:
-        raise ValueError(
-            f"{path}: got no rows, expected a line 'label id:value ...' for each; check the file"
-        )
+        raise ValueError(f"{path}: got no rows, expected a line 'label id:value ...' for each; check the file")
     return rows.joined()
 
 
@@ -216,9 +214,7 @@ class _Rows:
         index = np.int32 if max(*shape, self.values.size) < 2**31 else np.int64
         bounds = self.bounds.trimmed().astype(index, copy=False)
         ids = self.ids.trimmed().astype(index, copy=False)
-        return scipy.sparse.csr_array(
-            (self.values.trimmed(), ids, bounds), shape=shape
-        ), self.labels.trimmed()
+        return scipy.sparse.csr_array((self.values.trimmed(), ids, bounds), shape=shape), self.labels.trimmed()
 
 
 def _settle(
@@ -414,17 +410,14 @@ def _writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.
     X = X if scipy.sparse.issparse(X) else np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise ValueError(
-            f"X: got shape {X.shape} of {X.dtype}, expected rows x columns of real numbers; "
-            "reshape or convert it"
+            f"X: got shape {X.shape} of {X.dtype}, expected rows x columns of real numbers; reshape or convert it"
         )
     narrow = X.dtype in (np.float16, np.float32)
     matrix = scipy.sparse.csr_array(X.astype(np.float32 if narrow else np.float64, copy=False))
     try:
         labels = np.asarray(y).astype(SUM)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"y: got {np.asarray(y).dtype} labels, expected numbers; encode them first"
-        ) from error
+        raise ValueError(f"y: got {np.asarray(y).dtype} labels, expected numbers; encode them first") from error
     if labels.shape != matrix.shape[:1] or not labels.size:
         raise ValueError(
             f"y: got shape {labels.shape} for X of shape {matrix.shape}, expected one label for each "

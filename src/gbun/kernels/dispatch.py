@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.data.features import Entries, Features
-from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
+from gbun.dtypes import FEATURE_ID, MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.kernels import portable
 from gbun.kernels.threads import Threads, row_chunks
 from gbun.networks import Network
 from gbun.networks.simhash import half_width
 
-Derivatives = Callable[[slice], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Derivatives = Callable[[slice], tuple[FloatArray, FloatArray]]
 
 TABLE_LIMIT = 2**23  # weights in a table that "auto" is ready to make each round: 32 MB
 
@@ -63,30 +62,33 @@ class Kernels:
     def _forward_sparse(self, network: Network, entries: Entries) -> None:
         from gbun.kernels import hashed
 
-        density = network.family.sparse_density
-        half = half_width(density)
         table = self._sparse_table(network, entries)
-        revived = network.revived(density) if table is None else ()
-        outputs, features, weights = (np.array(v) for v in zip(*revived, strict=True)) if revived else ([], [], [])
+        half = half_width(network.family.sparse_density)
+        inverse = MEMBERSHIP(1.0 / half)
 
         def add(rows: slice) -> None:
-            indptr, z = entries.indptr[rows.start : rows.stop + 1], self.buffer[rows]
-            if table is not None:
-                hashed.forward_from_table(indptr, entries.ids, entries.values, table, z)
-                return
-            hashed.forward_on_the_fly(
-                indptr, entries.ids, entries.values, network.states, np.int32(half), MEMBERSHIP(1.0 / half), z
-            )
-            if revived:
-                hashed.forward_revived(
-                    indptr,
-                    entries.ids,
-                    entries.values,
-                    outputs,
-                    features.astype(np.uint64),
-                    weights.astype(MEMBERSHIP),
-                    z,
-                )
+            row = entries.indptr[rows.start : rows.stop + 1], entries.ids, entries.values
+            if table is None:
+                hashed.forward_on_the_fly(*row, network.states, np.int32(half), inverse, self.buffer[rows])
+            else:
+                hashed.forward_from_table(*row, table, self.buffer[rows])
+
+        self.threads.run(add, self.chunks)
+        if table is None:
+            self._forward_revived(network, entries)
+
+    def _forward_revived(self, network: Network, entries: Entries) -> None:
+        from gbun.kernels import hashed
+
+        revived = network.revived(network.family.sparse_density)
+        if not revived:
+            return
+        outputs, ids, weights = zip(*revived, strict=True)
+        few = np.array(outputs), np.array(ids, dtype=FEATURE_ID), np.array(weights, dtype=MEMBERSHIP)
+
+        def add(rows: slice) -> None:
+            row = entries.indptr[rows.start : rows.stop + 1], entries.ids, entries.values
+            hashed.forward_revived(*row, *few, self.buffer[rows])
 
         self.threads.run(add, self.chunks)
 
@@ -98,7 +100,7 @@ class Kernels:
             return None
         return self._table(network, np.arange(m), network.family.sparse_density)
 
-    def _table(self, network: Network, features: NDArray[np.int64], density: float) -> FloatArray:
+    def _table(self, network: Network, features: IntArray, density: float) -> FloatArray:
         from gbun.kernels import hashed
 
         half = half_width(density)
@@ -108,7 +110,7 @@ class Kernels:
             table[features == feature, output] = weight
         return table
 
-    def moments(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    def moments(self, weight: FloatArray) -> FloatArray:
         """[sum w z ; sum w z^2], 2 x K."""
         parts = self.threads.map(lambda rows: portable.moments(self.buffer[rows], weight[rows]), self.chunks)
         return sum(parts, np.zeros((2, self.buffer.shape[1])))
@@ -118,7 +120,7 @@ class Kernels:
         self.threads.run(lambda rows: portable.memberships(self.buffer[rows], centre, factor, width), self.chunks)
         return self.buffer
 
-    def normal_equations(self, derivatives: Derivatives) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def normal_equations(self, derivatives: Derivatives) -> tuple[FloatArray, FloatArray]:
         """A = P'HP and B = P'G, derivatives being computed for a chunk when its turn comes."""
         parts = self.threads.map(
             lambda rows: portable.normal_equations(self.buffer[rows], *derivatives(rows)), self.chunks
@@ -144,6 +146,6 @@ class Kernels:
 
         self.threads.run(work, self.chunks)
 
-    def sum_rows(self, values: Callable[[slice], FloatArray]) -> NDArray[np.float64]:
+    def sum_rows(self, values: Callable[[slice], FloatArray]) -> FloatArray:
         """The sum over chunks of what `values` gives for each, added in chunk order."""
         return np.asarray(sum(self.threads.map(values, self.chunks), np.zeros(())), dtype=SUM)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.dtypes import SUM, FloatArray
 
 
-def moments(z: FloatArray, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+def moments(z: FloatArray, weight: FloatArray) -> FloatArray:
     """[sum w z ; sum w z^2], 2 x K.
 
     z is float32 and the sums are float64: for outputs r deviations away from zero the variance loses 1e-16 r^2 of
@@ -31,15 +30,13 @@ def memberships(z: FloatArray, centre: FloatArray, factor: FloatArray, width: in
     return z
 
 
-def gram(p: FloatArray, h: NDArray[np.float64]) -> NDArray[np.float64]:
+def gram(p: FloatArray, h: FloatArray) -> FloatArray:
     """P'HP for one Hessian value a row. (HP)'P is written as Q'Q, Q = sqrt(H) P: half the arithmetic."""
     q = p * np.sqrt(h)[:, None]
     return np.asarray(q.T @ q)
 
 
-def normal_equations(
-    p: FloatArray, g: NDArray[np.float64], h: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def normal_equations(p: FloatArray, g: FloatArray, h: FloatArray) -> tuple[FloatArray, FloatArray]:
     """A = P'HP (K x K, or C x K x K when h has a column per output) and B = P'G (K x C)."""
     p64 = p.astype(SUM)
     if h.ndim == 1:

@@ -34,9 +34,7 @@ from gbun.metrics.regression import (
 
 __all__ = ["ALIASES", "METRICS", "FunctionMetric", "MeanMetric", "Metric", "RankingMetric", "get_metric"]
 
-MetricLike: TypeAlias = (
-    str | Metric | type[Metric] | Callable[..., Any] | tuple[str, Callable[..., Any], bool]
-)
+MetricLike: TypeAlias = str | Metric | type[Metric] | Callable[..., Any] | tuple[str, Callable[..., Any], bool]
 
 METRICS: Mapping[str, type[Metric]] = {
     "rmse": RMSE,

@@ -37,9 +37,7 @@ class Metric(ABC):
     parameter: ClassVar[str | None] = None
 
     @abstractmethod
-    def evaluate(
-        self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective
-    ) -> float:
+    def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
         """The metric over the rows of all workers, the same number on each of them."""
 
     def __repr__(self) -> str:
@@ -61,9 +59,7 @@ class MeanMetric(Metric):
         """The metric from the sums over all rows: numerator / denominator."""
         return ratio(sums[0], sums[1])
 
-    def evaluate(
-        self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective
-    ) -> float:
+    def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
         y, response, weight = weighted_rows(y, response, weight)
         sums = self.sums(y, response, weight)
         # A comparison or an argmax takes nan for an ordinary answer; a model that diverged must be seen.
@@ -79,9 +75,7 @@ class RankingMetric(Metric):
     def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> float:
         """The metric over the rows given: at least one, each of positive weight."""
 
-    def evaluate(
-        self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective
-    ) -> float:
+    def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
         if collective.size > 1:
             raise ValueError(
                 f"metric: {self.name!r} needs all rows in one place, but they are divided among "
@@ -101,9 +95,7 @@ def ratio(numerator: float, denominator: float) -> float:
     return float(numerator / denominator) if denominator != 0 else float("nan")
 
 
-def weighted_rows(
-    y: FloatArray, response: FloatArray, weight: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def weighted_rows(y: FloatArray, response: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The rows that weigh anything, after a check of shapes.
 
     Rows of weight 0 are taken out rather than multiplied by 0, which would keep their nan or infinity.

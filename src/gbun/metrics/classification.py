@@ -145,7 +145,7 @@ class MacroF1(MacroMetric):
     name = "macro_f1"
 
     def per_class(self, hits: FloatArray, predicted: FloatArray, present: FloatArray) -> FloatArray:
-        return 2 * hits / (predicted + present)
+        return np.asarray(2 * hits / (predicted + present))
 
 
 def class_codes(y: FloatArray, response: FloatArray) -> IntArray:

@@ -24,9 +24,7 @@ class FunctionMetric(RankingMetric):
 
     def __init__(self, name: str, function: Callable[..., Any], higher_is_better: bool = False) -> None:
         if not isinstance(name, str) or not name:
-            raise ValueError(
-                f"name: came as {name!r}, expected a non-empty string to report the metric under."
-            )
+            raise ValueError(f"name: came as {name!r}, expected a non-empty string to report the metric under.")
         if not callable(function):
             raise ValueError(f"function: came as {function!r}, expected f(y, response, weight) -> float.")
         self.name = name

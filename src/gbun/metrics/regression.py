@@ -69,7 +69,7 @@ class MAE(ElementwiseLoss):
     name = "mae"
 
     def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
-        return np.abs(y - response)
+        return np.asarray(np.abs(y - response))
 
 
 class MAPE(ElementwiseLoss):
@@ -82,7 +82,7 @@ class MAPE(ElementwiseLoss):
     name = "mape"
 
     def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
-        return np.abs(y - response) / np.maximum(np.abs(y), EPS)
+        return np.asarray(np.abs(y - response) / np.maximum(np.abs(y), EPS))
 
 
 class R2(MeanMetric):
@@ -101,9 +101,7 @@ class R2(MeanMetric):
 
     def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
         y = targets(y, response)
-        return np.concatenate(
-            [weight @ (y - response) ** 2, weight @ y, weight @ y**2, [weight.sum()]], dtype=SUM
-        )
+        return np.concatenate([weight @ (y - response) ** 2, weight @ y, weight @ y**2, [weight.sum()]], dtype=SUM)
 
     def value(self, sums: FloatArray) -> float:
         total = sums[-1]
@@ -116,9 +114,7 @@ class R2(MeanMetric):
         explained = 1 - residual / np.where(constant, 1, variance)
         return float(np.where(constant, residual == 0, explained).mean())
 
-    def evaluate(
-        self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective
-    ) -> float:
+    def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
         y, response, weight = weighted_rows(y, response, weight)
         y = targets(y, response)
         moments = collective.sum(np.append(weight @ y, weight.sum()))
@@ -169,7 +165,7 @@ class Huber(ElementwiseLoss):
         distance = np.abs(y - response)
         near = np.minimum(distance, self.delta)
         # One formula for both: near (d - near / 2) is d^2 / 2 inside and delta (d - delta / 2) outside.
-        return near * (distance - near / 2)
+        return np.asarray(near * (distance - near / 2))
 
 
 class PoissonDeviance(ElementwiseLoss):
@@ -227,9 +223,7 @@ class TweedieDeviance(ElementwiseLoss):
             return self._limit.loss(y, response)
         mean, p = positive_mean(self.name, y, response, zero_allowed=self.power < 2), self.power
         with np.errstate(over="ignore"):
-            return 2 * (
-                y ** (2 - p) / ((1 - p) * (2 - p)) - y * mean ** (1 - p) / (1 - p) + mean ** (2 - p) / (2 - p)
-            )
+            return 2 * (y ** (2 - p) / ((1 - p) * (2 - p)) - y * mean ** (1 - p) / (1 - p) + mean ** (2 - p) / (2 - p))
 
 
 def positive_mean(name: str, y: FloatArray, response: FloatArray, *, zero_allowed: bool) -> FloatArray:

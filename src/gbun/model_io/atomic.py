@@ -45,7 +45,5 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
             f"{path} is a folder; give the name of a file in it, such as {Path(path) / 'model.gbun'}"
         )
     if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"{path} cannot be written: there is no folder {target.parent}; create it first"
-        )
+        raise FileNotFoundError(f"{path} cannot be written: there is no folder {target.parent}; create it first")
     return target

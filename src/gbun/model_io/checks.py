@@ -114,9 +114,7 @@ def record(fields: dict[str, Check]) -> Check:
 
     def check(name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise ValueError(
-                f"{name} must be an object with the keys {', '.join(fields)}, got {brief(value)}"
-            )
+            raise ValueError(f"{name} must be an object with the keys {', '.join(fields)}, got {brief(value)}")
         for key in value:
             if key not in fields:
                 raise ValueError(f"{name} has the unknown key {brief(key)}; known are {', '.join(fields)}")
@@ -134,9 +132,7 @@ def table(inner: Check) -> Check:
     def check(name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError(f"{name} must be an object, got {brief(value)}")
-        return {
-            text(f"a key of {name}", key): inner(f"{name}[{brief(key)}]", item) for key, item in value.items()
-        }
+        return {text(f"a key of {name}", key): inner(f"{name}[{brief(key)}]", item) for key, item in value.items()}
 
     return check
 

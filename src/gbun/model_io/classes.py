@@ -28,9 +28,7 @@ def stored_classes(classes: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     if labels.dtype.name in CODES:
         return "tensor", {"classes": labels}
     if labels.dtype.kind not in "UOT":  # fixed-width strings, objects, NumPy 2's strings of any length
-        raise ValueError(
-            f"classes must be numbers or strings, got dtype {labels.dtype}; convert y before training"
-        )
+        raise ValueError(f"classes must be numbers or strings, got dtype {labels.dtype}; convert y before training")
     values = labels.tolist()
     for value in values:
         if not isinstance(value, str):
@@ -61,9 +59,7 @@ def _string_array(values: Sequence[str]) -> NDArray[Any]:
     # far more memory than the file that names them.
     room = 4 * len(values) * max(map(len, values), default=0)
     if room > 2**24 + 64 * sum(map(len, values)):
-        raise ValueError(
-            f"classes would take {room} bytes as an array of strings; use shorter or integer labels"
-        )
+        raise ValueError(f"classes would take {room} bytes as an array of strings; use shorter or integer labels")
     array = np.array(values, dtype=np.str_)
     if any(value.endswith("\0") for value in values):  # NumPy drops them: two labels could become one
         raise ValueError("classes must not end in a NUL character")

@@ -66,9 +66,7 @@ def read_directory(file: BufferedReader) -> tuple[dict[str, Any], int]:
     if length > size - 8:
         raise ValueError("no model file, or truncated: its directory would end beyond the end of the file")
     if length > DIRECTORY_LIMIT:
-        raise ValueError(
-            f"no model file: its directory has {length} bytes, at most {DIRECTORY_LIMIT} are read"
-        )
+        raise ValueError(f"no model file: its directory has {length} bytes, at most {DIRECTORY_LIMIT} are read")
     try:
         source = file.read(length).decode("utf-8")
     except UnicodeDecodeError:
@@ -114,15 +112,11 @@ def _spec(name: str, value: Any) -> Spec:
     if entry["dtype"] not in DTYPES:
         raise ValueError(f"{where} has the unknown dtype {brief(entry['dtype'])}")
     if len(entry["data_offsets"]) != 2 or len(entry["shape"]) > MOST_DIMENSIONS:
-        raise ValueError(
-            f"{where} has shape {brief(entry['shape'])} and offsets {brief(entry['data_offsets'])}"
-        )
+        raise ValueError(f"{where} has shape {brief(entry['shape'])} and offsets {brief(entry['data_offsets'])}")
     dtype = np.dtype(DTYPES[entry["dtype"]]).newbyteorder("<")
     spec = Spec(dtype, entry["shape"], *entry["data_offsets"])
     if math.prod(spec.shape) * dtype.itemsize != spec.end - spec.begin:
-        raise ValueError(
-            f"{where} has {spec.end - spec.begin} bytes, which shape {spec.shape} of {dtype.name} has not"
-        )
+        raise ValueError(f"{where} has {spec.end - spec.begin} bytes, which shape {spec.shape} of {dtype.name} has not")
     # NumPy refuses an empty array whose other sides are beyond memory; better said here.
     if math.prod(max(side, 1) for side in spec.shape) >= 2**48:
         raise ValueError(f"{where} has the impossible shape {spec.shape}")

@@ -121,13 +121,9 @@ def _check_identity(metadata: Mapping[str, str]) -> None:
                 f"the file was written by a newer gbun: its format version is {version}, "
                 f"this gbun reads {VERSION}; upgrade gbun"
             )
-        raise ValueError(
-            f"the file has the unknown format version {brief(version)}, this gbun reads {VERSION}"
-        )
+        raise ValueError(f"the file has the unknown format version {brief(version)}, this gbun reads {VERSION}")
     if sorted(metadata) != sorted(METADATA_KEYS):
-        raise ValueError(
-            f"__metadata__ must have the keys {', '.join(METADATA_KEYS)}, got {brief(sorted(metadata))}"
-        )
+        raise ValueError(f"__metadata__ must have the keys {', '.join(METADATA_KEYS)}, got {brief(sorted(metadata))}")
 
 
 def _tensors_of(ensemble: Ensemble) -> dict[str, NDArray[Any]]:
@@ -211,9 +207,7 @@ def _floats(tensors: Tensors, name: str, dtype: str, shape: tuple[int, ...]) -> 
     array = tensors[name]
     # Never converted: another dtype would predict other bits.
     if array.dtype.name != dtype or array.shape != shape:
-        raise ValueError(
-            f"{name} must be {dtype} of shape {shape}, got {array.dtype.name} of shape {array.shape}"
-        )
+        raise ValueError(f"{name} must be {dtype} of shape {shape}, got {array.dtype.name} of shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has NaN or infinite values")
     return array

@@ -144,16 +144,13 @@ def checked(values: Any) -> dict[str, Any]:
     family = header["family"]
     if family["group_size"] is not None and family["n_outputs"] % family["group_size"]:
         raise ValueError(
-            f"header.family.group_size must divide n_outputs ({family['n_outputs']}), "
-            f"got {family['group_size']}"
+            f"header.family.group_size must divide n_outputs ({family['n_outputs']}), got {family['group_size']}"
         )
     schema = header["description"]["schema"]
     columns = schema["n_columns"] if schema["kind"] == "array" else None
     # Kernels keep a table of n_columns rows and read it without looking: ids beyond must be impossible.
     if family["n_columns"] not in (None, columns):
-        raise ValueError(
-            f"header.family.n_columns must be null or the schema's ({columns}), got {family['n_columns']}"
-        )
+        raise ValueError(f"header.family.n_columns must be null or the schema's ({columns}), got {family['n_columns']}")
     return header
 
 
@@ -176,9 +173,7 @@ def description_from(header: Mapping[str, Any], classes: Any, n_scores: int) -> 
         wanted = max(n_scores, 2)
         if classes is None or len(classes) != wanted:
             got = "none" if classes is None else len(classes)
-            raise ValueError(
-                f"header.description.classes must name {wanted} classes, one score each, got {got}"
-            )
+            raise ValueError(f"header.description.classes must name {wanted} classes, one score each, got {got}")
     return Description(**{**fields, "schema": Schema(**fields["schema"]), "classes": classes})
 
 

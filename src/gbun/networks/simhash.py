@@ -81,7 +81,7 @@ def weights(seed: int, round_: int, features: IntArray, n_outputs: int, density:
 def weights_of(h: NDArray[np.uint32], half: int) -> NDArray[np.float32]:
     u = (h >> np.uint32(8)).astype(np.int32)
     w = (u - np.int32(half)).astype(MEMBERSHIP) * MEMBERSHIP(1.0 / half)
-    return np.where(u < 2 * half, w, MEMBERSHIP(0.0))
+    return np.asarray(np.where(u < 2 * half, w, MEMBERSHIP(0.0)))
 
 
 def hash_name(name: str) -> int:
@@ -97,4 +97,4 @@ def _absorb(state: NDArray[np.uint32], word: NDArray[np.uint32] | np.uint32) -> 
     # One 4-byte step of xxHash32: state <- rotate_left(state + word x prime3, 17) x prime4
     with np.errstate(over="ignore"):
         s = state + word * np.uint32(PRIME_3)
-        return ((s << np.uint32(17)) | (s >> np.uint32(15))) * np.uint32(PRIME_4)
+        return np.asarray(((s << np.uint32(17)) | (s >> np.uint32(15))) * np.uint32(PRIME_4))

@@ -8,7 +8,15 @@ from typing import Any
 from gbun.objectives.base import Objective
 from gbun.objectives.classification import Logistic, MultiLogistic, Softmax
 from gbun.objectives.custom import Custom
-from gbun.objectives.regression import Gamma, Huber, MultiSquaredError, Poisson, Quantile, SquaredError, Tweedie
+from gbun.objectives.regression import (
+    Gamma,
+    Huber,
+    MultiSquaredError,
+    Poisson,
+    Quantile,
+    SquaredError,
+    Tweedie,
+)
 
 OBJECTIVES: dict[str, type[Objective]] = {
     cls.name: cls

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
 
-Scores = NDArray[np.float64]
+Scores = FloatArray
 
 
 class Objective:
@@ -43,25 +42,23 @@ class Objective:
         """This objective with what it needs to know of all targets; most need nothing."""
         return self
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
         """Loss of each row, summed over its outputs, unweighted."""
         raise NotImplementedError
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         """Weighted gradient (n x C) and Hessian: n values shared by all outputs, or n x C."""
         raise NotImplementedError
 
-    def along(
-        self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray
-    ) -> NDArray[np.float64]:
+    def along(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> FloatArray:
         """[g'd, d'Hd] with the true Hessian at `scores`; only asked of objectives with a line search."""
         raise NotImplementedError
 
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         """The constant scores (C of them) that minimise the loss, from sums over rows alone."""
         raise NotImplementedError
 
-    def response(self, scores: Scores) -> NDArray[np.float64]:
+    def response(self, scores: Scores) -> FloatArray:
         """The prediction on the scale of y: n x C, a probability or a value."""
         return scores
 
@@ -71,7 +68,7 @@ def column(y: FloatArray) -> FloatArray:
     return y[:, None] if y.ndim == 1 else y
 
 
-def weighted_mean(values: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+def weighted_mean(values: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
     """The mean of each column over all workers' rows."""
     sums = collective.sum(np.append(weight @ values, weight.sum()))
     return np.asarray(sums[:-1] / sums[-1])
@@ -79,7 +76,7 @@ def weighted_mean(values: FloatArray, weight: FloatArray, collective: Collective
 
 def bisect(
     objective: Objective, y: FloatArray, weight: FloatArray, collective: Collective, steps: int = 200
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """The best constant of a convex loss with one output: where the sum of gradients changes its sign.
 
     Only sums of one number are exchanged, so this is also how a quantile is found without sorting rows together.

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.special
-from numpy.typing import NDArray
 
 from gbun.collectives import Collective
 from gbun.dtypes import SUM, FloatArray
@@ -28,18 +27,18 @@ class Logistic(Objective):
     name: ClassVar[str] = "logistic"
     metric: ClassVar[str] = "log_loss"
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
-        return (np.logaddexp(0.0, scores) - column(y) * scores).sum(axis=1)
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
+        return np.asarray((np.logaddexp(0.0, scores) - column(y) * scores).sum(axis=1))
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         q = self.response(scores)
         return (q - column(y)) * weight[:, None], (q * (1.0 - q))[:, 0] * weight
 
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         mean = weighted_mean(column(y), weight, collective).clip(RARE, 1.0 - RARE)
         return np.log(mean / (1.0 - mean))
 
-    def response(self, scores: Scores) -> NDArray[np.float64]:
+    def response(self, scores: Scores) -> FloatArray:
         return np.asarray(scipy.special.expit(scores))
 
 
@@ -61,14 +60,12 @@ class MultiLogistic(Logistic):
     def parameters(self) -> dict[str, Any]:
         return {"shared": self.shared}
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         q = self.response(scores)
         h = 0.25 * weight if self.shared else q * (1.0 - q) * weight[:, None]
         return (q - column(y)) * weight[:, None], h
 
-    def along(
-        self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray
-    ) -> NDArray[np.float64]:
+    def along(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> FloatArray:
         q = self.response(scores)
         slope = ((q - column(y)) * direction).sum(axis=1)
         return np.array([weight @ slope, weight @ (q * (1.0 - q) * np.square(direction)).sum(axis=1)])
@@ -99,19 +96,17 @@ class Softmax(Objective):
     def n_outputs(self, y: FloatArray) -> int:
         return self.n_classes
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
         return np.asarray(scipy.special.logsumexp(scores, axis=1)) - _own(scores, y)
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         q = _probabilities(scores)
         spread = q * (1.0 - q)
         h = np.maximum(spread.max(axis=1), LEAST_CURVATURE) * weight if self.shared else spread * weight[:, None]
         q[np.arange(len(y)), y.astype(np.intp)] -= 1.0
         return q * weight[:, None], h
 
-    def along(
-        self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray
-    ) -> NDArray[np.float64]:
+    def along(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> FloatArray:
         # g'd = mean of d under q - d_y;  d'(diag(q) - qq')d = the variance of d under q
         q = _probabilities(scores)
         mean = np.einsum("ij,ij->i", q, direction, dtype=SUM)
@@ -119,18 +114,18 @@ class Softmax(Objective):
         variance = np.einsum("ij,ij->i", q, about, dtype=SUM)
         return np.array([weight @ (mean - _own(direction, y)), weight @ variance])
 
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         counts = collective.sum(np.bincount(y.astype(np.intp), weight, minlength=self.n_classes))
-        return np.log(np.maximum(counts / counts.sum(), RARE))
+        return np.asarray(np.log(np.maximum(counts / counts.sum(), RARE)))
 
-    def response(self, scores: Scores) -> NDArray[np.float64]:
+    def response(self, scores: Scores) -> FloatArray:
         q = scores - scores.max(axis=1, keepdims=True)
         np.exp(q, out=q)
         q /= q.sum(axis=1, keepdims=True)
-        return q
+        return np.asarray(q)
 
 
-def _probabilities(scores: Scores) -> NDArray[np.float32]:
+def _probabilities(scores: Scores) -> FloatArray:
     """Softmax in float32, several times faster: n x C exponentials are most of a round with many classes.
 
     Scores are shifted in float64 first, so what is lost is 1e-7 of a probability.
@@ -138,7 +133,7 @@ def _probabilities(scores: Scores) -> NDArray[np.float32]:
     q = (scores - scores.max(axis=1, keepdims=True)).astype(np.float32)
     np.exp(q, out=q)
     q /= q.sum(axis=1, keepdims=True)
-    return q
+    return np.asarray(q)
 
 
 def _own(values: FloatArray, y: FloatArray) -> FloatArray:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
@@ -40,24 +39,22 @@ class Custom(Objective):
     def n_outputs(self, y: FloatArray) -> int:
         return self.outputs
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
         raise ValueError("a custom objective gives derivatives, not a loss; name a metric with eval_metric")
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         if self.function is None:
             raise ValueError("this model was trained with a custom objective; pass the function to train it further")
         given = scores[:, 0] if self.outputs == 1 else scores
         result = self.function(y, given, weight)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise ValueError(
-                f"objective must return the pair (gradient, Hessian), got {type(result).__name__}"
-            )
+            raise ValueError(f"objective must return the pair (gradient, Hessian), got {type(result).__name__}")
         g = self._checked("gradient", result[0], (scores.shape,))
         h = self._checked("Hessian", result[1], (scores.shape, (len(scores),)))
         shared = h[:, 0] if h.ndim == 2 and self.outputs == 1 else h
         return g, np.maximum(shared, 0.0)
 
-    def _checked(self, what: str, values: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[np.float64]:
+    def _checked(self, what: str, values: Any, shapes: tuple[tuple[int, ...], ...]) -> FloatArray:
         array = np.asarray(values, dtype=np.float64)
         if self.outputs == 1 and array.ndim == 1:
             array = array[:, None]
@@ -68,7 +65,7 @@ class Custom(Objective):
             raise ValueError(f"objective returned a {what} that is not finite; check it for division by zero or log(0)")
         return array
 
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         constant = np.zeros(self.outputs)
         for _ in range(50):
             g, h = self.derivatives(y, np.tile(constant, (len(y), 1)), weight)
@@ -79,5 +76,5 @@ class Custom(Objective):
             if not np.isfinite(constant).all():
                 break
             if np.abs(step).max() <= 1e-10 * (1.0 + np.abs(constant).max()):
-                return constant
+                return np.asarray(constant)
         return np.zeros(self.outputs)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
@@ -26,13 +25,13 @@ class SquaredError(Objective):
     name: ClassVar[str] = "squared_error"
     metric: ClassVar[str] = "rmse"
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
-        return 0.5 * np.square(scores - column(y)).sum(axis=1)
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
+        return np.asarray(0.5 * np.square(scores - column(y)).sum(axis=1))
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         return (scores - column(y)) * weight[:, None], np.asarray(weight)
 
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         return weighted_mean(column(y), weight, collective)
 
 
@@ -68,16 +67,16 @@ class Huber(Objective):
     def _delta(self) -> float:
         return 1.0 if self.delta is None else self.delta
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
         r, delta = np.abs(scores - column(y)), self._delta()
-        return np.where(r <= delta, 0.5 * r * r, delta * (r - 0.5 * delta)).sum(axis=1)
+        return np.asarray(np.where(r <= delta, 0.5 * r * r, delta * (r - 0.5 * delta)).sum(axis=1))
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         r, delta = scores - column(y), self._delta()
         h = delta / np.maximum(np.abs(r), delta)
         return np.clip(r, -delta, delta) * weight[:, None], h[:, 0] * weight
 
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         return bisect(self, y, weight, collective)
 
 
@@ -106,29 +105,29 @@ class Quantile(Objective):
         spread = float(weighted_mean(np.abs(column(y) - mean), weight, collective)[0])
         return Quantile(self.quantile, 0.01 * spread or 1.0)
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
         r = scores - column(y)
-        return np.maximum((1.0 - self.quantile) * r, -self.quantile * r).sum(axis=1)
+        return np.asarray(np.maximum((1.0 - self.quantile) * r, -self.quantile * r).sum(axis=1))
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         r = scores - column(y)
         epsilon = 1.0 if self.epsilon is None else self.epsilon
         h = 0.5 / (np.abs(r) + epsilon)
         return ((r >= 0.0) - self.quantile) * weight[:, None], h[:, 0] * weight
 
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         return bisect(self, y, weight, collective)
 
 
 class _LogLink(Objective):
     """Positive predictions: response = exp(s), and the best constant is the log of the mean."""
 
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> NDArray[np.float64]:
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         mean = weighted_mean(column(y), weight, collective)
         return np.log(np.maximum(mean, np.exp(-MAX_LOG)))
 
-    def response(self, scores: Scores) -> NDArray[np.float64]:
-        return np.exp(np.clip(scores, -MAX_LOG, MAX_LOG))
+    def response(self, scores: Scores) -> FloatArray:
+        return np.asarray(np.exp(np.clip(scores, -MAX_LOG, MAX_LOG)))
 
     def _check(self, y: FloatArray, zero_allowed: bool) -> None:
         least = float(np.min(y, initial=np.inf))
@@ -149,10 +148,10 @@ class Poisson(_LogLink):
     def check_target(self, y: FloatArray) -> None:
         self._check(y, zero_allowed=True)
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
-        return (self.response(scores) - column(y) * scores).sum(axis=1)
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
+        return np.asarray((self.response(scores) - column(y) * scores).sum(axis=1))
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         mean = self.response(scores)
         return (mean - column(y)) * weight[:, None], mean[:, 0] * weight
 
@@ -167,10 +166,10 @@ class Gamma(_LogLink):
     def check_target(self, y: FloatArray) -> None:
         self._check(y, zero_allowed=False)
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
-        return (column(y) / self.response(scores) + scores).sum(axis=1)
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
+        return np.asarray((column(y) / self.response(scores) + scores).sum(axis=1))
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         ratio = column(y) / self.response(scores)
         return (1.0 - ratio) * weight[:, None], ratio[:, 0] * weight
 
@@ -199,11 +198,11 @@ class Tweedie(_LogLink):
         s = np.clip(scores, -MAX_LOG, MAX_LOG)
         return column(y) * np.exp((1.0 - self.power) * s), np.exp((2.0 - self.power) * s)
 
-    def loss(self, y: FloatArray, scores: Scores) -> NDArray[np.float64]:
+    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
         a, b = self._terms(y, scores)
-        return (b / (2.0 - self.power) - a / (1.0 - self.power)).sum(axis=1)
+        return np.asarray((b / (2.0 - self.power) - a / (1.0 - self.power)).sum(axis=1))
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, NDArray[np.float64]]:
+    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         a, b = self._terms(y, scores)
         h = (self.power - 1.0) * a + (2.0 - self.power) * b
         return (b - a) * weight[:, None], h[:, 0] * weight
