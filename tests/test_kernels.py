@@ -116,9 +116,7 @@ def test_forward_on_the_fly(rows, dtype, n_outputs):
 
 @pytest.mark.parametrize("n_outputs", OUTPUTS)
 @pytest.mark.parametrize("dtype", ID_TYPES)
-@pytest.mark.parametrize(
-    "name", ["no rows", "one row", "one column", "long rows", "empty rows", "duplicates"]
-)
+@pytest.mark.parametrize("name", ["no rows", "one row", "one column", "long rows", "empty rows", "duplicates"])
 def test_forward_from_a_table_has_the_bits_of_forward_on_the_fly(name, dtype, n_outputs):
     sparse, net = entries(CASES[name], dtype), network(n_outputs, n_columns=5000, density=0.4)
     features = Features(len(CASES[name]), sparse=sparse)
@@ -241,9 +239,7 @@ def through_a_round(features, net, head, n_jobs=1):
 
 @pytest.mark.parametrize("side", [0, 1], ids=["dense", "sparse"])
 @pytest.mark.parametrize("n_scores", [1, 2, 7])
-@pytest.mark.parametrize(
-    ("n_outputs", "group"), [(5, None), (8, None), (12, 3), (36, 12), (64, None), (130, None)]
-)
+@pytest.mark.parametrize(("n_outputs", "group"), [(5, None), (8, None), (12, 3), (36, 12), (64, None), (130, None)])
 def test_a_row_has_the_same_bits_wherever_it_stands(n_outputs, group, n_scores, side):
     features = mixed(n=4500)[side]
     net = network(n_outputs, n_columns=11, density=0.5, group_size=group)
@@ -349,14 +345,10 @@ def test_no_rows_go_forward_and_have_zero_moments(no_rows):
     assert no_rows.forward(network(6, n_columns=4)).shape == (0, 6)
     np.testing.assert_array_equal(no_rows.moments(np.zeros(0)), np.zeros((2, 6)))
     assert no_rows.memberships(np.zeros(6, np.float32), np.ones(6, np.float32), 3).shape == (0, 6)
-    no_rows.apply(
-        np.zeros((6, 2), dtype=np.float32), lambda at, d: pytest.fail("there is nothing to receive")
-    )
+    no_rows.apply(np.zeros((6, 2), dtype=np.float32), lambda at, d: pytest.fail("there is nothing to receive"))
 
 
-@pytest.mark.xfail(
-    strict=True, raises=StopIteration, reason="next() of no chunks: an empty shard has no sums"
-)
+@pytest.mark.xfail(strict=True, raises=StopIteration, reason="next() of no chunks: an empty shard has no sums")
 @pytest.mark.parametrize("h_shape", [(0,), (0, 2)])
 def test_no_rows_have_zero_normal_equations(no_rows, h_shape):
     A, B = no_rows.normal_equations(lambda at: (np.zeros((0, 2)), np.zeros(h_shape)))

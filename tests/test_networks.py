@@ -89,9 +89,7 @@ SAMPLES = {  # name: hashes, N draws x some variables that should be independent
     "features, sequential ids": lambda: hash_table(4, 1, np.arange(120), N).T,
     "features, ids i<<32": lambda: hash_table(4, 1, np.arange(120, dtype=np.uint64) << np.uint64(32), N).T,
     "features, one bit apart": lambda: hash_table(4, 1, [99] + [99 ^ (1 << b) for b in range(64)], N).T,
-    "rounds, seen by one feature": lambda: np.vstack(
-        [hash_table(0, t, [7, 8], 40).ravel() for t in range(N)]
-    ),
+    "rounds, seen by one feature": lambda: np.vstack([hash_table(0, t, [7, 8], 40).ravel() for t in range(N)]),
     "seeds, seen by one feature": lambda: np.vstack([hash_table(s, 3, [7, 8], 40).ravel() for s in range(N)]),
 }
 
@@ -281,9 +279,7 @@ def test_golden_hashes_and_weights(table):
     np.testing.assert_array_equal(found, from_hex(table["weights"]))
 
 
-@pytest.mark.parametrize(
-    "golden", GOLDEN["networks"], ids=lambda n: f"{n['seed']}-{n['round']}-{n['density']}"
-)
+@pytest.mark.parametrize("golden", GOLDEN["networks"], ids=lambda n: f"{n['seed']}-{n['round']}-{n['density']}")
 def test_golden_networks_with_revived_outputs(golden):
     wanted = from_hex(golden["weights"])
     m, n_outputs = wanted.shape

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.optimize
-import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gbun import load_model
 from gbun.collectives import Solo
 from gbun.objectives import OBJECTIVES, Custom, Huber, MultiLogistic, Quantile, Softmax, Tweedie, objective_from
 from gbun.training import train
@@ -90,14 +89,11 @@ def test_the_hessian_is_the_second_derivative_where_it_is_not_declared_otherwise
     assert (h >= 0).all()
     if objective.name in MAJORISERS or objective in SHARED:
         return
-    step = 1e-4
+    loss, step = objective.loss(y, scores), 1e-3
     for c in range(scores.shape[1]):
-        up, down = (objective.derivatives(y, moved(scores, c, e), weight)[0][:, c] for e in (step, -step))
-        exact = objective.name != "softmax"
+        up, down = (objective.loss(y, moved(scores, c, e)) for e in (step, -step))
         own = h if h.ndim == 1 else h[:, c]
-        np.testing.assert_allclose(
-            own, (up - down) / (2 * step), rtol=1e-6 if exact else 1e-2, atol=1e-6 if exact else 5e-3
-        )
+        np.testing.assert_allclose(own, weight * (up - 2 * loss + down) / step**2, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("objective", [o for o in ALL if o.name in MAJORISERS], ids=repr)
@@ -161,11 +157,10 @@ def test_the_start_is_the_best_constant(objective, seed, n):
 
     start = objective.start(y, weight, SOLO)
     assert start.shape == (scores.shape[1],)
-    best = min(
-        scipy.optimize.minimize(total, start + d, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}).fun
-        for d in (0.0, 0.3, -0.3)
-    )
-    assert total(start) <= best + 1e-7 * (1 + abs(best))
+    # losses are convex, so no better point near by, in any direction, means none at all
+    directions = np.vstack([np.eye(len(start)), np.random.default_rng(seed).normal(size=(5, len(start)))])
+    others = [total(start + e * d) for d in directions for size in np.logspace(-6, 1, 15) for e in (size, -size)]
+    assert total(start) <= min(others) + 1e-9 * (1 + abs(total(start)))  # RARE, for classes no row has
 
 
 @given(st.floats(0.02, 0.98), seeds, st.integers(1, 40))
@@ -238,15 +233,13 @@ def test_the_scale_of_y_is_learnt_from_y(objective):
         assert b == pytest.approx(a if a == objective.parameters().get("quantile") else 1000 * a)
 
 
-def test_what_the_user_sets_is_kept():
-    y, weight = rows(Huber(), 3)[::2]
-    assert Huber(0.7).prepared(y, weight, SOLO) == Huber(0.7)
+REPLACED = pytest.mark.xfail(strict=True, reason="Quantile.prepared replaces an epsilon that was given")
 
 
-@pytest.mark.xfail(strict=True, reason="Quantile.prepared replaces an epsilon that was given")
-def test_an_epsilon_that_is_set_is_kept():
-    y, weight = rows(Quantile(), 3)[::2]
-    assert Quantile(0.5, 0.7).prepared(y, weight, SOLO) == Quantile(0.5, 0.7)
+@pytest.mark.parametrize("given", [Huber(0.7), pytest.param(Quantile(0.5, 0.7), marks=REPLACED)], ids=repr)
+def test_what_the_user_sets_is_kept(given):
+    y, weight = rows(given, 3)[::2]
+    assert given.prepared(y, weight, SOLO) == given
 
 
 class Impatient(Quantile):
@@ -297,6 +290,10 @@ def squared_outputs(y, scores, weight):
     return (scores - y) * weight[:, None], weight
 
 
+def squared_outputs_each(y, scores, weight):
+    return (scores - y) * weight[:, None], np.column_stack([weight, weight])
+
+
 def numbers(n=300, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 4))
@@ -333,6 +330,13 @@ def test_a_function_of_classes_starts_and_learns_as_the_built_in_one():
     np.testing.assert_allclose(a.ensemble.start, b.ensemble.start, rtol=1e-9)
     np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=1e-4)
     np.testing.assert_array_equal(a.predict(X), b.predict(X))
+
+
+def test_one_hessian_for_each_output_is_one_system_for_each():
+    X, y, weight = numbers()
+    y = np.column_stack([y, X[:, 2]])
+    shared, each = fitted(squared_outputs, X, y, weight), fitted(squared_outputs_each, X, y, weight)
+    np.testing.assert_allclose(shared.predict(X), each.predict(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("h", ["n", "n x 1"])
@@ -384,8 +388,6 @@ def test_hessians_that_are_negative_everywhere_do_not_break_training():
 
 
 def test_a_stored_function_predicts_and_says_that_it_cannot_train(tmp_path):
-    from gbun import load_model
-
     X, y, weight = numbers(n=60)
     model = fitted(squared, X, y, weight)
     model.save_model(tmp_path / "m.gbun")

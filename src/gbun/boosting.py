@@ -62,13 +62,14 @@ class Training:
 
     def ensemble(self) -> Ensemble:
         K, C = self.family.n_outputs, len(self.start)
+        complete = self.normalisers[: self.n_rounds]  # an interrupt may have come before the round's head
         return Ensemble(
             self.family,
             self.scaling,
             self.objective,
             self.start,
-            np.array([n.centre for n in self.normalisers], dtype=np.float32).reshape(-1, K),
-            np.array([n.factor for n in self.normalisers], dtype=np.float32).reshape(-1, K),
+            np.array([n.centre for n in complete], dtype=np.float32).reshape(-1, K),
+            np.array([n.factor for n in complete], dtype=np.float32).reshape(-1, K),
             np.array(self.heads, dtype=np.float32).reshape(-1, K, C),
         )
 
@@ -84,22 +85,24 @@ class Training:
 def boost(training: Training, n_rounds: int, callbacks: Sequence[Callback]) -> None:
     """Add up to `n_rounds` rounds. An interrupt loses none of those that are complete."""
     first, began = training.n_rounds, perf_counter()
-    for callback in callbacks:
-        callback.before_training(training, n_rounds)
+    watching: list[Callback] = []
     try:
+        for callback in sorted(callbacks, key=lambda c: c.last):
+            callback.before_training(training, n_rounds)
+            watching.append(callback)
         for t in range(first, first + n_rounds):
-            for callback in callbacks:
+            for callback in watching:
                 callback.before_round(training, t)
             add_round(training, t)
             report = RoundReport(t, evaluate(training), perf_counter() - began)
-            if any([callback.after_round(training, report) for callback in callbacks]):  # noqa: C419 - all must see it
+            if any([callback.after_round(training, report) for callback in watching]):  # noqa: C419 - all must see it
                 break
+        for callback in watching:
+            callback.after_training(training)
     except BaseException:
-        for callback in callbacks:
+        for callback in watching:
             callback.on_failure(training)
         raise
-    for callback in callbacks:
-        callback.after_training(training)
 
 
 def add_round(training: Training, t: int) -> None:

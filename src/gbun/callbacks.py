@@ -28,6 +28,9 @@ class RoundReport:
 class Callback:
     """Does nothing; override what you need. `after_round` returns True to stop training."""
 
+    last = False
+    """Whether `after_training` waits for all others, because they may still change the model."""
+
     def before_training(self, training: Training, n_rounds: int) -> None: ...
 
     def before_round(self, training: Training, round_: int) -> None: ...
@@ -109,6 +112,8 @@ class Checkpoint(Callback):
 
     The file is an ordinary model: load it, predict with it, or continue from it with `init_model`.
     """
+
+    last = True  # early stopping cuts the model back first
 
     def __init__(self, path: str | Path, every: int = 10) -> None:
         if every < 1:

@@ -101,7 +101,7 @@ class Model:
     @contextmanager
     def _rows(self, X: Any, base_margin: Any, n_jobs: int | None) -> Iterator[Rows]:
         e = self.ensemble
-        features = conform(X, self.description.schema)
+        features = conform(X, self.description.schema, dense=e.scaling.dense is not None)
         if features.n_rows == 0:
             raise ValueError("X has no rows")
         margin = None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)

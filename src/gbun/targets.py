@@ -50,7 +50,8 @@ class Target:
         unseen = np.unique(array[self.classes[codes] != array])
         if len(unseen):
             raise ValueError(
-                f"{name} has labels that training has not: {list(unseen[:5])}; known are {list(self.classes[:10])}"
+                f"{name} has labels that training has not: {unseen[:5].tolist()}; known are "
+                f"{self.classes[:10].tolist()}"
             )
         return codes.astype(np.float64)
 
@@ -87,11 +88,16 @@ def _task_of(objective: Any, y: NDArray[Any]) -> str:
 def _classes(parameters: Parameters, y: NDArray[Any], classes: NDArray[Any] | None) -> Target:
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError("y has labels that are NaN or infinite; drop or fill those rows")
+    if y.dtype.kind == "O":
+        kinds = sorted({type(v).__name__ for v in y})
+        raise ValueError(
+            f"y must hold labels of one kind, strings or numbers, got a mixture of {kinds}; fill the missing ones"
+        )
     if classes is None:
         classes = np.unique(y)
     if len(classes) < 2:
         raise ValueError(
-            f"y must have at least 2 classes to tell apart, got only one class: {classes[0]!r}; "
+            f"y must have at least 2 classes to tell apart, got only one class: {classes[:1].tolist()}; "
             "check how the rows were selected"
         )
     if len(classes) > 50 and len(classes) > len(y) // 2 and y.dtype.kind == "f":

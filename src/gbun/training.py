@@ -150,13 +150,13 @@ def prepare(
         target = make_target(parameters, dataset.y, task)
     else:
         schema = initial.description.schema
-        features = conform(dataset.X, schema)
+        features = conform(dataset.X, schema, initial.ensemble.scaling.dense is not None)
         target = make_target(parameters, dataset.y, task or _plain(initial.description.task), initial.classes)
     shard = make_shard(features, target.y, dataset, target)
-    shards = {
-        name: make_shard(conform(d.X, schema, f"X of {name!r}"), target.encode(d.y, f"y of {name!r}"), d, target)
-        for name, d in evals.items()
-    }
+    shards = {}
+    for name, d in evals.items():
+        watched = conform(d.X, schema, features.dense is not None, f"X of {name!r}")
+        shards[name] = make_shard(watched, target.encode(d.y, f"y of {name!r}"), d, target)
     if parameters.early_stopping_rounds is not None and not shards:
         shard, shards["validation"] = hold_out(shard, parameters, target)
     return assemble(parameters, target, schema, shard, shards, pool, initial)
@@ -326,18 +326,16 @@ def _is_function_tuple(given: tuple[Any, ...]) -> bool:
 
 def written_parameters(parameters: Parameters) -> dict[str, Any]:
     """The parameters that can be written into a file; functions and generators leave their name only."""
-    plain = (str, int, float, bool, type(None))
-    values = {f.name: getattr(parameters, f.name) for f in parameter_fields()}
-    return {
-        name: value
-        if isinstance(value, plain)
-        else int(value)
-        if isinstance(value, np.integer)
-        else float(value)
-        if isinstance(value, np.floating)
-        else f"<{getattr(value, '__name__', type(value).__name__)}>"
-        for name, value in values.items()
-    }
+    return {f.name: _written(getattr(parameters, f.name)) for f in parameter_fields()}
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_written(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    plain = value is None or isinstance(value, (str, int, float, bool))
+    return value if plain else f"<{getattr(value, '__name__', type(value).__name__)}>"
 
 
 def _plain(task: str) -> str:

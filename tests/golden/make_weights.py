@@ -51,9 +51,7 @@ def weight_of(h: int, density: float) -> float:
 
 def network_of(seed: int, round_: int, density: float, n_outputs: int, n_columns: int) -> list[list[float]]:
     """One network of dense columns; an output that is zero everywhere gets one input back."""
-    table = [
-        [weight_of(hash_of(seed, round_, f, k), density) for k in range(n_outputs)] for f in range(n_columns)
-    ]
+    table = [[weight_of(hash_of(seed, round_, f, k), density) for k in range(n_outputs)] for f in range(n_columns)]
     for k in range(n_outputs):
         if not any(row[k] for row in table):
             f = hash_of(seed, round_, UNUSED_ID, k) % n_columns
@@ -77,9 +75,7 @@ def make_golden() -> dict[str, list[dict[str, object]]]:
                 "density": density,
                 "ids": ids,
                 "hashes": [[hash_of(seed, t, f, k) for k in range(K)] for f in ids],
-                "weights": [
-                    [weight_of(hash_of(seed, t, f, k), density).hex() for k in range(K)] for f in ids
-                ],
+                "weights": [[weight_of(hash_of(seed, t, f, k), density).hex() for k in range(K)] for f in ids],
             }
             for seed, t, density, K in TABLES
         ],
@@ -98,8 +94,7 @@ def make_golden() -> dict[str, list[dict[str, object]]]:
 def as_text(golden: dict[str, list[dict[str, object]]]) -> str:
     """JSON with one table a line."""
     parts = [
-        f'"{part}": [\n' + ",\n".join(json.dumps(item) for item in items) + "\n]"
-        for part, items in golden.items()
+        f'"{part}": [\n' + ",\n".join(json.dumps(item) for item in items) + "\n]" for part, items in golden.items()
     ]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 

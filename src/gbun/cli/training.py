@@ -155,6 +155,8 @@ class CompleteRounds(Callback):
     def on_failure(self, training: Training) -> None:
         self.count = training.n_rounds
 
+    after_training = on_failure
+
 
 @dataclass
 class Run:
@@ -200,9 +202,11 @@ class Run:
     def _what_is_left(self, rounds: int) -> str:
         if self.checkpoint is None:
             return "nothing was saved; --checkpoint FILE keeps complete rounds"
-        if not rounds:
+        if not self.history.seconds and not rounds:
             return "no round was complete, so there is no checkpoint of this run"
-        return f"{rounds} rounds are in the checkpoint {self.checkpoint}; --init-model {self.checkpoint} goes on"
+        # Without a count, Ctrl-C came after the last round, while the checkpoint was being brought up to date.
+        held = f"{rounds} rounds are" if rounds else "the last complete write is"
+        return f"{held} in the checkpoint {self.checkpoint}; --init-model {self.checkpoint} goes on"
 
     def summary(self, model: Model, path: Path) -> list[tuple[str, str]]:
         made = len(self.history.seconds)

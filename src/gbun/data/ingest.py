@@ -47,8 +47,14 @@ def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
     return dense, Schema("array", dense.dense.shape[1])
 
 
-def conform(X: Any, schema: Schema, name: str = "X") -> Features:
-    """Features of data that must look as it did in training."""
+def conform(X: Any, schema: Schema, dense: bool, name: str = "X") -> Features:
+    """Features of data that must look as it did in training.
+
+    `dense` says whether training had dense columns: an array given for a sparse one, or the other way round, is
+    turned into what the model was scaled for.
+    """
+    if schema.kind == "array" and scipy.sparse.issparse(X) == dense:
+        X = _other_storage(X, name)
     if schema.kind in ("names", "tokens") and isinstance(X, (list, tuple)) and not len(X):
         raise ValueError(f"{name} has no rows")
     if schema.kind == "frame" and frames.is_frame(X):
@@ -57,17 +63,25 @@ def conform(X: Any, schema: Schema, name: str = "X") -> Features:
         features, found = ingest(X, name)
     if found.kind != schema.kind:
         raise ValueError(f"{name} must be {_words(schema)} as in training, got {_words(found)}")
-    if found.n_columns != schema.n_columns:
-        raise ValueError(f"{name} has {found.n_columns} features, the model was trained on {schema.n_columns}")
     if schema.names and found.names and schema.names != found.names:
         missing = [n for n in schema.names if n not in found.names]
         new = [n for n in found.names if n not in schema.names]
         raise ValueError(
             f"{name} has other columns than in training: missing {missing}, new {new}"
             if missing or new
-            else f"{name} has the columns of training in another order; use X[{list(schema.names)[:3]!r} ...]"
+            else f"{name} has the columns of training in another order; use {name}[{list(schema.names)[:3]!r} ...]"
         )
+    if found.n_columns != schema.n_columns:
+        raise ValueError(f"{name} has {found.n_columns} features, the model was trained on {schema.n_columns}")
     return features
+
+
+def _other_storage(X: Any, name: str) -> Any:
+    if scipy.sparse.issparse(X):
+        sparse: Any = X
+        return sparse.toarray()
+    features, _ = ingest(X, name)
+    return X if features.dense is None else scipy.sparse.csr_array(features.dense)
 
 
 def _words(schema: Schema) -> str:

@@ -1,16 +1,15 @@
-"""Checkers of values that came from a file: each returns the value it accepts or raises a ValueError.
+"""Checks of values that came from a file: each takes a name and a value, and returns the value or raises.
 
-A checker takes the value's name and the value. Larger ones are put together from smaller ones, so that the
-format of a header reads like its documentation.
+Larger ones are put together from smaller ones, so that the format of a header reads like its documentation.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import reprlib
 from collections import Counter
 from collections.abc import Callable
+from reprlib import repr as brief  # a hostile value may be large or deep
 from typing import Any
 
 Check = Callable[[str, Any], Any]
@@ -20,60 +19,52 @@ Check = Callable[[str, Any], Any]
 LONGEST_NUMBER = 40
 
 
-def brief(value: object) -> str:
-    """The value's repr, shortened: a hostile one may be large or deep."""
-    return reprlib.repr(value)
+def rule(wanted: str, admits: Callable[[Any], bool]) -> Check:
+    """A value for which `admits` holds; `wanted` says so in words.
+
+    >>> rule("a string", lambda value: isinstance(value, str))("kind", 3)
+    Traceback (most recent call last):
+        ...
+    ValueError: kind must be a string, got 3
+    """
+
+    def check(name: str, value: Any) -> Any:
+        if not admits(value):
+            raise ValueError(f"{name} must be {wanted}, got {brief(value)}")
+        return value
+
+    return check
 
 
-def text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, got {brief(value)}")
-    return value
+def _is_number(value: Any) -> bool:
+    # An int beyond float64 would overflow in math.isfinite; True is an int to Python, and none to us.
+    small = type(value) is int and -(2**63) <= value < 2**64
+    return small or (isinstance(value, float) and math.isfinite(value))
 
 
-def flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {brief(value)}")
-    return value
+anything = rule("anything", lambda value: True)
+text = rule("a string", lambda value: isinstance(value, str))
+flag = rule("true or false", lambda value: isinstance(value, bool))
+scalar = rule(
+    "a string, a finite number of 64 bits, true, false or null",
+    lambda value: value is None or isinstance(value, (str, bool)) or _is_number(value),
+)
 
 
 def whole(low: int, high: int) -> Check:
     """An integer from `low` to `high`, both included."""
-
-    def check(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"{name} must be an integer from {low} to {high}, got {brief(value)}")
-        return value
-
-    return check
+    return rule(f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
 
 
 def number(wanted: str, admits: Callable[[float], bool]) -> Check:
-    """A finite number for which `admits` holds; `wanted` says so in words.
-
-    >>> number("in (0, 1]", lambda x: 0.0 < x <= 1.0)("density", 2)
-    Traceback (most recent call last):
-        ...
-    ValueError: density must be a number in (0, 1], got 2
-    """
-
-    def check(name: str, value: Any) -> float:
-        # An int beyond float64 would overflow in math.isfinite: no number of ours is that large.
-        small = isinstance(value, float) or (type(value) is int and abs(value) < 2**64)
-        if not small or not math.isfinite(value) or not admits(value):
-            raise ValueError(f"{name} must be a number {wanted}, got {brief(value)}")
-        return float(value)
-
-    return check
+    """A finite number for which `admits` holds, as a float."""
+    check = rule(f"a number {wanted}", lambda value: _is_number(value) and admits(value))
+    return lambda name, value: float(check(name, value))
 
 
 def one_of(*names: str) -> Check:
-    def check(name: str, value: Any) -> str:
-        if not isinstance(value, str) or value not in names:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, names))}, got {brief(value)}")
-        return value
-
-    return check
+    wanted = f"one of {', '.join(map(repr, names))}"
+    return rule(wanted, lambda value: isinstance(value, str) and value in names)
 
 
 def optional(inner: Check) -> Check:
@@ -83,24 +74,16 @@ def optional(inner: Check) -> Check:
 
 def sequence(inner: Check) -> Check:
     """A list whose every item `inner` accepts, as a tuple."""
-
-    def check(name: str, value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            raise ValueError(f"{name} must be a list, got {brief(value)}")
-        return tuple(inner(f"{name}[{i}]", item) for i, item in enumerate(value))
-
-    return check
+    check = rule("a list", lambda value: isinstance(value, list))
+    return lambda name, value: tuple(inner(f"{name}[{i}]", item) for i, item in enumerate(check(name, value)))
 
 
-def scalar(name: str, value: Any) -> Any:
-    """What a training parameter may be: a string, a finite number, true, false or None."""
-    if value is None or isinstance(value, (str, bool)):
-        return value
-    if isinstance(value, int):
-        return whole(-(2**63), 2**64 - 1)(name, value)
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    raise ValueError(f"{name} must be a string, a finite number, true, false or null, got {brief(value)}")
+def table(inner: Check) -> Check:
+    """A dict from any strings to what `inner` accepts."""
+    check = rule("an object", lambda value: isinstance(value, dict))
+    return lambda name, value: {
+        text(f"a key of {name}", key): inner(f"{name}[{brief(key)}]", item) for key, item in check(name, value).items()
+    }
 
 
 def record(fields: dict[str, Check]) -> Check:
@@ -109,35 +92,22 @@ def record(fields: dict[str, Check]) -> Check:
     >>> record({"name": text})("scaling", {"name": "auto", "speed": 3})
     Traceback (most recent call last):
         ...
-    ValueError: scaling has the unknown key 'speed'; known are name
+    ValueError: scaling must be an object with the keys name; missing [], unknown ['speed']
     """
+    wanted = f"an object with the keys {', '.join(fields)}"
 
     def check(name: str, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise ValueError(f"{name} must be an object with the keys {', '.join(fields)}, got {brief(value)}")
-        for key in value:
-            if key not in fields:
-                raise ValueError(f"{name} has the unknown key {brief(key)}; known are {', '.join(fields)}")
-        for key in fields:
-            if key not in value:
-                raise ValueError(f"{name} lacks the key {key!r}")
+            raise ValueError(f"{name} must be {wanted}, got {brief(value)}")
+        missing, unknown = [k for k in fields if k not in value], [k for k in value if k not in fields]
+        if missing or unknown:
+            raise ValueError(f"{name} must be {wanted}; missing {missing}, unknown {brief(unknown)}")
         return {key: inner(f"{name}.{key}", value[key]) for key, inner in fields.items()}
 
     return check
 
 
-def table(inner: Check) -> Check:
-    """A dict from any strings to what `inner` accepts."""
-
-    def check(name: str, value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise ValueError(f"{name} must be an object, got {brief(value)}")
-        return {text(f"a key of {name}", key): inner(f"{name}[{brief(key)}]", item) for key, item in value.items()}
-
-    return check
-
-
-def strict_json(source: str, what: str) -> Any:
+def strict_json(source: bytes | str, what: str) -> Any:
     """JSON without what is ambiguous (a key twice, NaN) or made to exhaust us (depth, endless numbers).
 
     >>> strict_json('{"seed": 1, "seed": 2}', "header")
@@ -147,11 +117,11 @@ def strict_json(source: str, what: str) -> Any:
     """
     try:
         return json.loads(
-            source,
+            source if isinstance(source, str) else source.decode("utf-8"),
             object_pairs_hook=_distinct,
-            parse_constant=_no_constant,
-            parse_int=_integer,
-            parse_float=_real,
+            parse_constant=_finite(float),
+            parse_int=_finite(int),
+            parse_float=_finite(float),
         )
     except RecursionError:
         raise ValueError(f"{what} is JSON nested too deeply to be ours") from None
@@ -167,22 +137,10 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number JSON knows")
+def _finite(kind: type[int] | type[float]) -> Callable[[str], float]:
+    def parse(digits: str) -> float:
+        if len(digits) > LONGEST_NUMBER or not math.isfinite(value := kind(digits)):
+            raise ValueError(f"{brief(digits)} is no number of ours")
+        return value
 
-
-def _integer(digits: str) -> int:
-    return int(_short(digits))
-
-
-def _real(digits: str) -> float:
-    value = float(_short(digits))
-    if not math.isfinite(value):
-        raise ValueError(f"{digits} is beyond float64")
-    return value
-
-
-def _short(digits: str) -> str:
-    if len(digits) > LONGEST_NUMBER:
-        raise ValueError(f"a number of {len(digits)} characters")
-    return digits
+    return parse

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbun.model_io.checks import brief
-from gbun.model_io.container import CODES
 
 
 def stored_classes(classes: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
@@ -23,12 +22,9 @@ def stored_classes(classes: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     if classes is None:
         return None, {}
     labels = np.asarray(classes)
-    if labels.ndim != 1:
-        raise ValueError(f"classes must be one-dimensional, got shape {labels.shape}")
-    if labels.dtype.name in CODES:
+    # Fixed-width strings, objects, NumPy 2's strings of any length; all else must be numbers.
+    if labels.dtype.kind not in "UOT" or labels.ndim != 1:
         return "tensor", {"classes": labels}
-    if labels.dtype.kind not in "UOT":  # fixed-width strings, objects, NumPy 2's strings of any length
-        raise ValueError(f"classes must be numbers or strings, got dtype {labels.dtype}; convert y before training")
     values = labels.tolist()
     for value in values:
         if not isinstance(value, str):
@@ -43,10 +39,13 @@ def classes_from(stored: Any, tensor: NDArray[Any] | None) -> NDArray[Any] | Non
     """The labels that `stored_classes` took apart."""
     if stored is None:
         return None
-    labels = tensor if stored == "tensor" else _string_array(stored)
-    assert labels is not None
+    labels = _string_array(stored) if tensor is None else tensor
     if labels.ndim != 1:
         raise ValueError(f"classes must be one-dimensional, got shape {labels.shape}")
+    if tensor is not None and (labels.dtype.kind not in "biuf" or labels.dtype.itemsize > 8):
+        raise ValueError(f"classes must be strings or numbers of at most 64 bits, got {labels.dtype}; convert y first")
+    if labels.dtype.kind == "b" and (labels.view(np.uint8) > 1).any():
+        raise ValueError("classes have truth values besides 0 and 1")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("classes must be finite, got NaN or infinity")
     if len(np.unique(labels)) < len(labels):
@@ -60,7 +59,6 @@ def _string_array(values: Sequence[str]) -> NDArray[Any]:
     room = 4 * len(values) * max(map(len, values), default=0)
     if room > 2**24 + 64 * sum(map(len, values)):
         raise ValueError(f"classes would take {room} bytes as an array of strings; use shorter or integer labels")
-    array = np.array(values, dtype=np.str_)
     if any(value.endswith("\0") for value in values):  # NumPy drops them: two labels could become one
         raise ValueError("classes must not end in a NUL character")
-    return array
+    return np.array(values, dtype=np.str_)

@@ -1,169 +1,112 @@
-"""The safetensors container: 8 bytes with the length of a JSON directory, the directory, the tensors' bytes.
+"""Header and tensors as one safetensors file, sealed by a digest.
 
-    {"__metadata__": {string: string},
-     name: {"dtype": "F32", "shape": [T, K], "data_offsets": [begin, end]}, ...}
-
-It is read here and not by the safetensors library because a model file may come from anyone: the library
-takes the last of two tensors of one name, maps the file into memory (a file cut short meanwhile ends the
-process), and orders metadata at random (the same model would give another file each time). What is written
-here it reads.
+The safetensors library writes and reads the file. It would let pass a tensor named twice, keys it does not
+know, and a header of any size: these are refused before it is asked. Files are read, never mapped into memory,
+as a mapped file that is cut short meanwhile ends the process.
 """
 
 from __future__ import annotations
 
-import json
-import math
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from io import BufferedReader
-from typing import Any
+from collections.abc import Mapping
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from gbun.model_io.checks import brief, record, sequence, strict_json, table, text, whole
+from gbun.model_io.checks import anything, brief, record, strict_json
+from gbun.model_io.header import VERSION, canonical, checked
 
 Tensors = Mapping[str, NDArray[Any]]
 
-DTYPES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "I16": "int16",
-    "U32": "uint32",
-    "I32": "int32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
-}
-CODES = {name: code for code, name in DTYPES.items()}
+# The one key of the metadata: the library writes several in random order.
+KEY = "gbun"
+ENTRY = record({"dtype": anything, "shape": anything, "data_offsets": anything})
 
 # Parsed JSON takes up to 25 times the memory of its text; a million column names fit, and little harm does.
 DIRECTORY_LIMIT = 2**25
-MOST_DIMENSIONS = 3
 
 
-@dataclass(frozen=True)
-class Spec:
-    """Where a tensor is: its bytes are [begin, end) after the directory."""
+def pack(header: Mapping[str, Any], tensors: Tensors) -> bytes:
+    """The file; the same header and tensors give the same bytes."""
+    # The library takes an array's memory as it lies: it must lie row by row and be little-endian.
+    plain = {name: np.asarray(a, a.dtype.newbyteorder("<"), order="C") for name, a in tensors.items()}
+    content = save(plain, metadata={KEY: sealed(header, plain)})
+    length = int.from_bytes(content[:8], "little")
+    if length > DIRECTORY_LIMIT:
+        raise ValueError(
+            f"names and labels take {length} bytes, a model file holds at most {DIRECTORY_LIMIT}; "
+            "use shorter column names or integer labels"
+        )
+    return content
 
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    begin: int
-    end: int
 
-
-def read_directory(file: BufferedReader) -> tuple[dict[str, Any], int]:
-    """The directory, unchecked but for being a JSON object, and the number of bytes after it."""
+def unpack(file: IO[bytes]) -> tuple[dict[str, Any], Tensors]:
+    """The header, checked, and the tensors, just as `pack` was given them."""
     size = os.fstat(file.fileno()).st_size
     if size < 8:
         raise ValueError(f"the file has {size} bytes: empty, truncated or no model file")
-    length = int.from_bytes(file.read(8), "little")
-    if length > size - 8:
-        raise ValueError("no model file, or truncated: its directory would end beyond the end of the file")
-    if length > DIRECTORY_LIMIT:
-        raise ValueError(f"no model file: its directory has {length} bytes, at most {DIRECTORY_LIMIT} are read")
-    try:
-        source = file.read(length).decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("no model file, or damaged: its directory is not text") from None
-    # Spaces at the end are padding; a text that begins or ends otherwise was not written by us.
-    directory = strict_json(source.rstrip(" "), "its directory")
-    if not isinstance(directory, dict) or source[:1] != "{" or source.rstrip(" ")[-1:] != "}":
-        raise ValueError("no model file: its directory is not a JSON object")
-    return directory, size - 8 - length
-
-
-def read_metadata(directory: Mapping[str, Any]) -> dict[str, str]:
-    checked: dict[str, str] = table(text)("__metadata__", directory.get("__metadata__", {}))
-    return checked
-
-
-def read_tensors(file: BufferedReader, directory: Mapping[str, Any], size: int) -> dict[str, NDArray[Any]]:
-    """All tensors, from a file that stands right after its directory and has `size` bytes to go."""
-    specs = {name: _spec(name, value) for name, value in directory.items() if name != "__metadata__"}
-    in_order = sorted(specs.items(), key=lambda item: (item[1].begin, item[1].end))
-    at = 0
-    for name, spec in in_order:
-        if spec.begin != at:
-            raise ValueError(f"damaged file: tensor {brief(name)} begins at byte {spec.begin}, expected {at}")
-        at = spec.end
-    if at != size:
-        raise ValueError(f"truncated or damaged file: its tensors take {at} bytes, the file has {size}")
-    return {name: _read_tensor(file, name, spec) for name, spec in in_order}
-
-
-_ENTRY = record(
-    {
-        "dtype": text,
-        "shape": sequence(whole(0, 2**48)),
-        "data_offsets": sequence(whole(0, 2**62)),
-    }
-)
-
-
-def _spec(name: str, value: Any) -> Spec:
-    where = f"tensor {brief(name)}"
-    entry = _ENTRY(where, value)
-    if entry["dtype"] not in DTYPES:
-        raise ValueError(f"{where} has the unknown dtype {brief(entry['dtype'])}")
-    if len(entry["data_offsets"]) != 2 or len(entry["shape"]) > MOST_DIMENSIONS:
-        raise ValueError(f"{where} has shape {brief(entry['shape'])} and offsets {brief(entry['data_offsets'])}")
-    dtype = np.dtype(DTYPES[entry["dtype"]]).newbyteorder("<")
-    spec = Spec(dtype, entry["shape"], *entry["data_offsets"])
-    if math.prod(spec.shape) * dtype.itemsize != spec.end - spec.begin:
-        raise ValueError(f"{where} has {spec.end - spec.begin} bytes, which shape {spec.shape} of {dtype.name} has not")
-    # NumPy refuses an empty array whose other sides are beyond memory; better said here.
-    if math.prod(max(side, 1) for side in spec.shape) >= 2**48:
-        raise ValueError(f"{where} has the impossible shape {spec.shape}")
-    return spec
-
-
-def _read_tensor(file: BufferedReader, name: str, spec: Spec) -> NDArray[Any]:
-    # Every byte of it is in the file, as the offsets have shown: no more is allocated than is there.
-    array = np.empty(spec.shape, dtype=spec.dtype)
-    if file.readinto(as_bytes(array)) != array.nbytes:
-        raise ValueError(f"the file was cut short while it was read, in tensor {brief(name)}")
-    if spec.dtype.kind == "b" and (array.view(np.uint8) > 1).any():
-        raise ValueError(f"damaged file: tensor {brief(name)} has truth values besides 0 and 1")
-    return array.astype(spec.dtype.newbyteorder("="), copy=False)
-
-
-def as_bytes(array: NDArray[Any]) -> memoryview:
-    """The array's bytes as the file holds them: row by row, little-endian; a view wherever possible."""
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return little.reshape(-1).view(np.uint8).data
-
-
-def container_chunks(metadata: Mapping[str, str], tensors: Tensors) -> Iterator[Any]:
-    """The file, piece by piece; the same metadata and tensors give the same bytes.
-
-    >>> b"".join(container_chunks({"a": "b"}, {"x": np.zeros(1, np.uint8)}))[8:]
-    b'{"__metadata__":{"a":"b"},"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}  \\x00'
-    """
-    directory: dict[str, Any] = {"__metadata__": dict(metadata)}
-    # Wide numbers first, so that every tensor lies at a multiple of its items' size.
-    in_order = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    at = 0
-    for name, array in in_order:
-        directory[name] = {
-            "dtype": CODES[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [at, at + array.nbytes],
-        }
-        at += array.nbytes
-    encoded = json.dumps(directory, separators=(",", ":")).encode("ascii")
-    encoded += b" " * (-len(encoded) % 8)
-    if len(encoded) > DIRECTORY_LIMIT:
+    first = file.read(8)
+    length = int.from_bytes(first, "little")
+    if length > min(size - 8, DIRECTORY_LIMIT):
         raise ValueError(
-            f"names and labels take {len(encoded)} bytes, a model file holds at most {DIRECTORY_LIMIT}; "
-            "use shorter column names or integer labels"
+            f"no model file, or truncated: {length} bytes of directory in a file of {size}, "
+            f"at most {DIRECTORY_LIMIT} are read"
         )
-    yield len(encoded).to_bytes(8, "little")
-    yield encoded
-    for _, array in in_order:
-        yield as_bytes(array)
+    directory = file.read(length)
+    text = _metadata(directory)
+    stated = _stated(text)
+    header = checked(stated)
+    tensors = _tensors(first + directory + file.read(size - 8 - length))
+    if sealed(stated, tensors) != text:
+        raise ValueError("altered or damaged file: its digest does not fit its content; get a fresh copy")
+    return header, tensors
+
+
+def sealed(header: Mapping[str, Any], tensors: Tensors) -> str:
+    """The header as text, with a SHA-256 of itself and of each tensor's name, dtype, shape and bytes."""
+    sha = hashlib.sha256(canonical(header).encode("ascii"))
+    for name, array in sorted(tensors.items()):
+        shape = ",".join(map(str, array.shape))
+        sha.update(f"\n{name} {array.dtype.name} [{shape}]\n".encode())
+        sha.update(array.reshape(-1))
+    return canonical({**header, "digest": sha.hexdigest()})
+
+
+def _metadata(directory: bytes) -> str:
+    """The text under our key, once the directory is found to be one that the library cannot misread."""
+    entries = strict_json(directory, "its directory")
+    # Spaces at the end are padding; what begins or ends otherwise was not written by us.
+    if not isinstance(entries, dict) or directory[:1] != b"{" or not directory.rstrip(b" ").endswith(b"}"):
+        raise ValueError("no model file: its directory is not a JSON object")
+    metadata = entries.pop("__metadata__", None)
+    text = metadata.get(KEY) if isinstance(metadata, dict) and len(metadata) == 1 else None
+    if not isinstance(text, str):
+        raise ValueError(f"no gbun model: its metadata is {brief(metadata)}, expected one text named {KEY!r}")
+    for name, entry in entries.items():
+        ENTRY(f"tensor {brief(name)}", entry)
+    return text
+
+
+def _stated(text: str) -> dict[str, Any]:
+    """The header in the text, without its digest, once its version is found to be known here."""
+    values = strict_json(text, "header")
+    version = values.get("version") if isinstance(values, dict) else None
+    if type(version) is int and version > VERSION:
+        raise ValueError(
+            f"the file was written by a newer gbun: its format version is {version}, "
+            f"this gbun reads {VERSION}; upgrade gbun"
+        )
+    if type(version) is not int or version != VERSION:
+        raise ValueError(f"its format version is {brief(version)}, this gbun reads {VERSION}")
+    return {key: value for key, value in values.items() if key != "digest"}
+
+
+def _tensors(content: bytes) -> Tensors:
+    try:
+        return load(content)
+    except (SafetensorError, KeyError, ValueError, OverflowError) as error:  # KeyError: a dtype NumPy lacks
+        raise ValueError(f"truncated or damaged file: its tensors cannot be read ({error})") from None

@@ -6,48 +6,32 @@ The format is documented in docs/model_format.md. Reading trusts nothing: a file
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gbun.data.features import Schema
 from gbun.data.scaling import ColumnScale, Scaling
 from gbun.description import Description
 from gbun.ensemble import Ensemble
-from gbun.model_io.atomic import writable_target, write_atomically
-from gbun.model_io.checks import brief, strict_json
+from gbun.model_io.atomic import write_atomically
+from gbun.model_io.checks import brief
 from gbun.model_io.classes import classes_from, stored_classes
-from gbun.model_io.container import (
-    CODES,
-    Tensors,
-    as_bytes,
-    container_chunks,
-    read_directory,
-    read_metadata,
-    read_tensors,
-)
-from gbun.model_io.header import (
-    checked,
-    description_from,
-    family_from,
-    header_of,
-    header_text,
-    objective_of,
-)
+from gbun.model_io.container import Tensors, pack, unpack
+from gbun.model_io.header import checked, header_of
+from gbun.networks import Family
+from gbun.objectives import Objective, objective_from
 
-FORMAT = "gbun"
-VERSION = 1
-METADATA_KEYS = ("format", "version", "header", "digest")
+PathLike = str | os.PathLike[str]
+PARTS = ("start", "centres", "factors", "heads")
 
 
-def write_model(path: str | os.PathLike[str], ensemble: Ensemble, description: Description) -> None:
+def write_model(path: PathLike, ensemble: Ensemble, description: Description) -> None:
     """Write the model to `path`; an existing file is replaced once the new one is complete, or not at all.
 
     >>> import tempfile
@@ -63,114 +47,58 @@ def write_model(path: str | os.PathLike[str], ensemble: Ensemble, description: D
     >>> again.family.seed, again.start, description.task
     (7, array([0.5]), 'regression')
     """
-    writable_target(path)
     with _naming(path, "cannot be written: "):
         stated, labels = stored_classes(description.classes)
         tensors = {**_tensors_of(ensemble), **labels}
         header = checked(header_of(ensemble, description, stated))
         _model_from(header, tensors)  # what could not be read back is not written
-        text = header_text(header)
-        metadata = {
-            "format": FORMAT,
-            "version": str(VERSION),
-            "header": text,
-            "digest": digest_of(text, tensors),
-        }
-        write_atomically(path, container_chunks(metadata, tensors))
+        write_atomically(path, [pack(header, tensors)])
 
 
-def read_model(path: str | os.PathLike[str]) -> tuple[Ensemble, Description]:
+def read_model(path: PathLike) -> tuple[Ensemble, Description]:
     """The model that `write_model` wrote; any other file gives a ValueError that begins with the path."""
     with _naming(path):
         _check_is_file(path)
         with Path(path).open("rb") as file:
-            text, tensors = _read_undamaged(file)
-        return _model_from(checked(strict_json(text, "header")), tensors)
+            header, tensors = unpack(file)
+        return _model_from(header, tensors)
 
 
-def digest_of(header: str, tensors: Tensors) -> str:
-    """SHA-256 of the header and, in order of their names, of each tensor's name, dtype, shape and bytes."""
-    encoded = header.encode("utf-8", "surrogatepass")
-    sha = hashlib.sha256(f"{FORMAT} {VERSION} {len(encoded)}\n".encode() + encoded)
-    for name, array in sorted(tensors.items()):
-        shape = ",".join(map(str, array.shape))
-        sha.update(f"\n{name} {CODES[array.dtype.name]} [{shape}]\n".encode("utf-8", "surrogatepass"))
-        sha.update(as_bytes(array))
-    return sha.hexdigest()
-
-
-def _read_undamaged(file: BufferedReader) -> tuple[str, dict[str, NDArray[Any]]]:
-    """The header's text and all tensors, as they were written: the digest has been found right."""
-    directory, size = read_directory(file)
-    metadata = read_metadata(directory)
-    _check_identity(metadata)
-    tensors = read_tensors(file, directory, size)
-    if digest_of(metadata["header"], tensors) != metadata["digest"]:
-        raise ValueError("altered or damaged file: its digest does not fit its content; get a fresh copy")
-    return metadata["header"], tensors
-
-
-def _check_identity(metadata: Mapping[str, str]) -> None:
-    """Raise unless this is a gbun model of a version known here."""
-    if metadata.get("format") != FORMAT:
-        raise ValueError(f"no gbun model: its format is {brief(metadata.get('format'))}, expected {FORMAT!r}")
-    version = metadata.get("version", "")
-    if version != str(VERSION):
-        if version.isascii() and version.isdecimal() and len(version) < 10 and int(version) > VERSION:
-            raise ValueError(
-                f"the file was written by a newer gbun: its format version is {version}, "
-                f"this gbun reads {VERSION}; upgrade gbun"
-            )
-        raise ValueError(f"the file has the unknown format version {brief(version)}, this gbun reads {VERSION}")
-    if sorted(metadata) != sorted(METADATA_KEYS):
-        raise ValueError(f"__metadata__ must have the keys {', '.join(METADATA_KEYS)}, got {brief(sorted(metadata))}")
-
-
-def _tensors_of(ensemble: Ensemble) -> dict[str, NDArray[Any]]:
-    tensors: dict[str, Any] = {
-        "start": ensemble.start,
-        "centres": ensemble.centres,
-        "factors": ensemble.factors,
-        "heads": ensemble.heads,
-    }
+def _tensors_of(ensemble: Ensemble) -> Tensors:
+    tensors: dict[str, Any] = {name: getattr(ensemble, name) for name in PARTS}
     for name in ("dense", "sparse"):
         scale: ColumnScale | None = getattr(ensemble.scaling, name)
-        if scale is None:
-            continue
-        tensors |= {f"{name}.centre": scale.centre, f"{name}.factor": scale.factor}
-        if scale.ids is not None:
-            tensors[f"{name}.ids"] = scale.ids
+        if scale is not None:
+            tensors |= {f"{name}.{part}": array for part, array in vars(scale).items() if array is not None}
     return {name: np.asarray(array) for name, array in tensors.items()}
 
 
 def _model_from(header: Mapping[str, Any], tensors: Tensors) -> tuple[Ensemble, Description]:
     """The model, once header and tensors are found to fit each other."""
-    scaled = header["scaling"]
     _check_names(header, tensors)
-    family = family_from(header)
+    family, scaling = Family(**header["family"]), header["scaling"]
     C, T, K = _length(tensors, "start"), _length(tensors, "heads"), family.n_outputs
     if C == 0:
         raise ValueError("start must have at least one score, got none")
     ensemble = Ensemble(
         family,
         Scaling(
-            scaled["name"],
-            _scale(tensors, "dense") if scaled["dense"] else None,
-            _scale(tensors, "sparse") if scaled["sparse"] else None,
+            scaling["name"],
+            _scale(tensors, "dense") if scaling["dense"] else None,
+            _scale(tensors, "sparse") if scaling["sparse"] else None,
         ),
-        objective_of(header, C),
+        _objective(header["objective"], C),
         _floats(tensors, "start", "float64", (C,)),
         _floats(tensors, "centres", "float32", (T, K)),
         _floats(tensors, "factors", "float32", (T, K)),
         _floats(tensors, "heads", "float32", (T, K, C)),
     )
-    classes = classes_from(header["description"]["classes"], tensors.get("classes"))
-    return ensemble, description_from(header, classes, C)
+    return ensemble, _description(header["description"], tensors, C)
 
 
 def _check_names(header: Mapping[str, Any], tensors: Tensors) -> None:
     """The tensors must be those that the header speaks of."""
-    wanted = {"start", "centres", "factors", "heads"}
+    wanted = set(PARTS)
     if header["scaling"]["dense"]:
         wanted |= {"dense.centre", "dense.factor"}
     if header["scaling"]["sparse"]:
@@ -180,6 +108,23 @@ def _check_names(header: Mapping[str, Any], tensors: Tensors) -> None:
     missing, extra = sorted(wanted - set(tensors)), sorted(set(tensors) - wanted)
     if missing or extra:
         raise ValueError(f"tensors do not fit the header: missing {missing}, not expected {brief(extra)}")
+
+
+def _objective(fields: Mapping[str, Any], n_scores: int) -> Objective:
+    name, parameters = fields["name"], fields["parameters"]
+    stated = parameters.get("n_classes", parameters.get("outputs", n_scores))
+    if stated != n_scores:
+        raise ValueError(f"header.objective is {name} with {stated} scores a row, start has {n_scores}")
+    return objective_from(name, parameters)
+
+
+def _description(fields: Mapping[str, Any], tensors: Tensors, n_scores: int) -> Description:
+    classes = classes_from(fields["classes"], tensors.get("classes"))
+    # One score tells two classes apart; several are one for each class.
+    found, wanted = 0 if classes is None else len(classes), max(n_scores, 2)
+    if fields["task"] == "classification" and found != wanted:
+        raise ValueError(f"header.description.classes must name {wanted} classes, one score each, got {found}")
+    return Description(**{**fields, "schema": Schema(**fields["schema"]), "classes": classes})
 
 
 def _scale(tensors: Tensors, name: str) -> ColumnScale:
@@ -213,7 +158,7 @@ def _floats(tensors: Tensors, name: str, dtype: str, shape: tuple[int, ...]) -> 
     return array
 
 
-def _check_is_file(path: str | os.PathLike[str]) -> None:
+def _check_is_file(path: PathLike) -> None:
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError:
@@ -225,7 +170,7 @@ def _check_is_file(path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def _naming(path: str | os.PathLike[str], doing: str = "") -> Iterator[None]:
+def _naming(path: PathLike, doing: str = "") -> Iterator[None]:
     """Begin the message of every ValueError with the path."""
     try:
         yield

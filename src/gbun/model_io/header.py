@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from gbun.data.features import Schema
 from gbun.description import Description
 from gbun.ensemble import Ensemble
 from gbun.model_io.checks import (
     Check,
+    anything,
     brief,
     flag,
     number,
@@ -29,8 +29,8 @@ from gbun.model_io.checks import (
     text,
     whole,
 )
-from gbun.networks import Family
-from gbun.objectives import Objective, objective_from
+
+VERSION = 1
 
 POSITIVE = number("above 0", lambda x: x > 0.0)
 DENSITY = number("from 0.001 to 1", lambda x: 0.001 <= x <= 1.0)
@@ -67,7 +67,7 @@ OBJECTIVE_PARAMETERS: dict[str, dict[str, Check]] = {
 
 
 def _objective(name: str, value: Any) -> dict[str, Any]:
-    which = record({"name": one_of(*OBJECTIVE_PARAMETERS), "parameters": lambda _, given: given})(name, value)
+    which = record({"name": one_of(*OBJECTIVE_PARAMETERS), "parameters": anything})(name, value)
     parameters = record(OBJECTIVE_PARAMETERS[which["name"]])(f"{name}.parameters", which["parameters"])
     return {"name": which["name"], "parameters": parameters}
 
@@ -105,76 +105,30 @@ DESCRIPTION = record(
         "best_score": optional(number("that is finite", lambda _: True)),
     }
 )
-HEADER = record({"family": FAMILY, "objective": _objective, "scaling": SCALING, "description": DESCRIPTION})
-
-
-def header_of(ensemble: Ensemble, description: Description, classes: Any) -> dict[str, Any]:
-    """The header of a model; `classes` is what `stored_classes` made of its labels."""
-    scaling = ensemble.scaling
-    values = {
-        "family": asdict(ensemble.family),
-        "objective": {"name": ensemble.objective.name, "parameters": ensemble.objective.parameters()},
-        "scaling": {
-            "name": scaling.name,
-            "dense": scaling.dense is not None,
-            "sparse": scaling.sparse is not None,
-        },
-        "description": {
-            "task": description.task,
-            "schema": asdict(description.schema),
-            "classes": classes,
-            "single_column": description.single_column,
-            "parameters": description.parameters,
-            "best_round": description.best_round,
-            "best_score": description.best_score,
-        },
+HEADER = record(
+    {
+        "version": whole(VERSION, VERSION),
+        "family": FAMILY,
+        "objective": _objective,
+        "scaling": SCALING,
+        "description": DESCRIPTION,
     }
-    plain: dict[str, Any] = _plain(values)
-    return plain
+)
 
 
-def header_text(header: Mapping[str, Any]) -> str:
-    """Canonical JSON: keys in order, no spaces, ASCII only, so that the same model gives the same bytes."""
-    return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def checked(values: Any) -> dict[str, Any]:
-    """The header, its values of the right types and within their ranges."""
-    header: dict[str, Any] = HEADER("header", values)
-    family = header["family"]
-    if family["group_size"] is not None and family["n_outputs"] % family["group_size"]:
-        raise ValueError(
-            f"header.family.group_size must divide n_outputs ({family['n_outputs']}), got {family['group_size']}"
-        )
-    schema = header["description"]["schema"]
-    columns = schema["n_columns"] if schema["kind"] == "array" else None
-    # Kernels keep a table of n_columns rows and read it without looking: ids beyond must be impossible.
-    if family["n_columns"] not in (None, columns):
-        raise ValueError(f"header.family.n_columns must be null or the schema's ({columns}), got {family['n_columns']}")
-    return header
-
-
-def family_from(header: Mapping[str, Any]) -> Family:
-    return Family(**header["family"])
-
-
-def objective_of(header: Mapping[str, Any], n_scores: int) -> Objective:
-    name, parameters = header["objective"]["name"], header["objective"]["parameters"]
-    stated = parameters.get("n_classes", parameters.get("outputs", n_scores))
-    if stated != n_scores:
-        raise ValueError(f"header.objective is {name} with {stated} scores a row, start has {n_scores}")
-    return objective_from(name, parameters)
-
-
-def description_from(header: Mapping[str, Any], classes: Any, n_scores: int) -> Description:
-    fields = header["description"]
-    if fields["task"] == "classification":
-        # One score tells two classes apart; several are one for each class.
-        wanted = max(n_scores, 2)
-        if classes is None or len(classes) != wanted:
-            got = "none" if classes is None else len(classes)
-            raise ValueError(f"header.description.classes must name {wanted} classes, one score each, got {got}")
-    return Description(**{**fields, "schema": Schema(**fields["schema"]), "classes": classes})
+def header_of(ensemble: Ensemble, description: Description, classes: Any) -> Any:
+    """The header of a model, unchecked; `classes` is what `stored_classes` made of its labels."""
+    objective, scaling = ensemble.objective, ensemble.scaling
+    has = {part: getattr(scaling, part) is not None for part in ("dense", "sparse")}
+    return _plain(
+        {
+            "version": VERSION,
+            "family": asdict(ensemble.family),
+            "objective": {"name": objective.name, "parameters": objective.parameters()},
+            "scaling": {"name": scaling.name, **has},
+            "description": {**vars(description), "schema": asdict(description.schema), "classes": classes},
+        }
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -186,3 +140,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+def checked(values: Any) -> dict[str, Any]:
+    """The header, its values of the right types and within their ranges."""
+    header: dict[str, Any] = HEADER("header", values)
+    family, schema = header["family"], header["description"]["schema"]
+    outputs, group = family["n_outputs"], family["group_size"]
+    if group is not None and outputs % group:
+        raise ValueError(f"header.family.group_size must divide n_outputs ({outputs}), got {group}")
+    columns = schema["n_columns"] if schema["kind"] == "array" else None
+    # Kernels keep a table of n_columns rows and read it without looking: ids beyond must be impossible.
+    if family["n_columns"] not in (None, columns):
+        raise ValueError(f"header.family.n_columns must be null or the schema's ({columns}), got {family['n_columns']}")
+    return header
+
+
+def canonical(header: Mapping[str, Any]) -> str:
+    """JSON with keys in order, no spaces, ASCII only: the same header gives the same text."""
+    return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
