@@ -128,10 +128,10 @@ class Parameters:
         "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large.",
     )
     learning_rate: float = parameter(
-        0.3, Interval(0, 1, "right"), "Shrinkage: the share of each round's head that is added to the scores."
+        0.1, Interval(0, 1, "right"), "Shrinkage: the share of each round's head that is added to the scores."
     )
     reg_lambda: float = parameter(
-        1e-3,
+        1e-2,
         Interval(0, UNBOUNDED),
         "L2 penalty on the head. Multiplies the mean diagonal of P'HP unless reg_form is 'absolute'.",
     )
@@ -145,12 +145,13 @@ class Parameters:
         None,
         Interval(0, UNBOUNDED, "neither", optional=True),
         "tau: normalised outputs are multiplied by it before the softmax; 1 is the paper's, larger splits are "
-        "harder. None: chosen by the data, see docs/parameters.md.",
+        "harder. None: 2 for dense columns, 1 for sparse ones.",
     )
     group_size: int | None = parameter(
         None,
         Interval(2, 16384, integral=True, optional=True),
-        "The softmax runs within groups of this many outputs; must divide n_neurons. None: over all K outputs.",
+        "The softmax runs within groups of this many outputs; must divide n_neurons, which itself means one softmax "
+        "over all. None: 16 for dense columns where it divides n_neurons, otherwise all.",
     )
     density: float | None = parameter(
         None,

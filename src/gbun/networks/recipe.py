@@ -30,7 +30,7 @@ class Family:
     density: float = 1.0
     sparse_density: float = 1.0
     temperature: float = 1.0
-    group_size: int | None = None
+    group_size: int | None = None  # None: all outputs share one softmax
     n_columns: int | None = None
     kind: str = "simhash++"
 
