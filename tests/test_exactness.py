@@ -103,12 +103,13 @@ def test_a_row_alone_is_predicted_as_among_others(task, form):
 
 def containers(X):
     coo = scipy.sparse.coo_array(X)
-    half = scipy.sparse.coo_array((coo.data / 2, coo.coords), shape=X.shape)
     backwards = scipy.sparse.csr_array(X[:, ::-1])
     backwards.indices = X.shape[1] - 1 - backwards.indices
     wide = scipy.sparse.csr_array(X)
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
-    twice = scipy.sparse.coo_array((np.tile(half.data, 2), tuple(np.tile(c, 2) for c in half.coords)), shape=X.shape)
+    twice = scipy.sparse.csr_array(X)
+    parts = (np.repeat(twice.data / 2, 2), np.repeat(twice.indices, 2), 2 * twice.indptr)
+    twice = scipy.sparse.csr_array(parts, shape=X.shape)
     full = scipy.sparse.csr_array(np.ones_like(X))
     full.data = X.ravel().copy()
     return {

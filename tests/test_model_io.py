@@ -1,11 +1,11 @@
-"""Model files: what goes in comes out, nothing else is believed, and a failed write leaves no trace."""
+"""Model files: what goes in comes out, and a failed write leaves no trace."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 from gbun.data.features import Entries, Features, Schema
 from gbun.data.scaling import ColumnScale, Scaling
@@ -22,7 +22,7 @@ from gbun.description import Description
 from gbun.ensemble import Ensemble, Rows
 from gbun.kernels.threads import threads
 from gbun.model_io import container, read_model, write_model
-from gbun.model_io.format import digest_of
+from gbun.model_io.atomic import write_atomically
 from gbun.model_io.header import OBJECTIVE_PARAMETERS
 from gbun.networks import Family
 from gbun.objectives import (
@@ -71,9 +71,7 @@ def some_dense(m=5):
 
 def some_sparse(dtype=np.int64):
     top = np.iinfo(dtype).max
-    return ColumnScale(
-        np.array([0.1, 0.0, 3.0]), np.array([1.0, 0.0, 1e-9]), np.array([0, 7, top], dtype=dtype)
-    )
+    return ColumnScale(np.array([0.1, 0.0, 3.0]), np.array([1.0, 0.0, 1e-9]), np.array([0, 7, top], dtype=dtype))
 
 
 def make_ensemble(objective=None, scaling=None, T=3, K=4, C=None, **family):
@@ -161,9 +159,7 @@ def test_every_objective_can_be_stored():
 @pytest.mark.parametrize("dense", [None, some_dense(), some_dense(0)], ids=["-", "dense", "empty"])
 @pytest.mark.parametrize("ids", [None, np.int32, np.int64, np.uint64])
 def test_scalings(tmp_path, name, dense, ids):
-    round_trip(
-        tmp_path, make_ensemble(scaling=Scaling(name, dense, None if ids is None else some_sparse(ids)))
-    )
+    round_trip(tmp_path, make_ensemble(scaling=Scaling(name, dense, None if ids is None else some_sparse(ids))))
 
 
 @pytest.mark.parametrize(
@@ -276,6 +272,14 @@ def test_arrays_of_any_layout(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_the_same_model_gives_the_same_bytes(tmp_path):
+    """In another process too: the library would order metadata anew in each."""
+    program = "import sys, test_model_io as t; t.write_model(sys.argv[1], t.make_ensemble(), t.make_description())"
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a"], cwd=Path(__file__).parent, check=True)
+    write_model(tmp_path / "b", make_ensemble(), make_description())
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
 def test_the_safetensors_library_reads_it(tmp_path):
     ensemble = make_ensemble(Logistic(), Scaling("standard", some_dense(), some_sparse()))
     classes = np.array([False, True])
@@ -303,9 +307,10 @@ def test_the_documented_reader(tmp_path, monkeypatch, capsys):
     [
         ({}, {"classes": np.array([1, "a"], dtype=object)}, "classes must be all strings or .* got 1"),
         ({}, {"classes": np.array(["a", None], dtype=object)}, "classes must be all strings"),
-        ({}, {"classes": np.array([b"a"])}, "classes must be numbers or strings"),
-        ({}, {"classes": np.array([1j])}, "classes must be numbers or strings"),
-        ({}, {"classes": np.array([["a"]])}, "classes must be one-dimensional"),
+        ({}, {"classes": np.array([b"a"])}, "classes must be numbers"),
+        ({}, {"classes": np.array([1j])}, "classes must be numbers of shape .*, got complex128"),
+        ({}, {"classes": np.array([1], np.longdouble)}, "classes must be numbers"),
+        ({}, {"classes": np.array([["a"]])}, r"classes must be numbers of shape \(c=1\), got .* of \(1, 1\)"),
         ({}, {"classes": np.array([1.0, np.nan])}, "classes must be finite"),
         ({}, {"classes": np.array([1, 1])}, "classes must differ"),
         ({}, {"classes": np.array(["a", "a\0"], dtype=object)}, "classes must not end in a NUL"),
@@ -313,11 +318,11 @@ def test_the_documented_reader(tmp_path, monkeypatch, capsys):
         ({}, {"task": "classification"}, "must name 2 classes"),
         ({}, {"parameters": {"f": print}}, r"header.description.parameters\['f'\] must be a string"),
         ({}, {"parameters": {"reg_lambda": np.inf}}, "must be a string, a finite number"),
-        ({}, {"parameters": {"deep": [[1]]}}, "must be a string"),
+        ({}, {"parameters": {"deep": [[1]]}}, r"parameters\['deep'\] must be a string"),
         ({}, {"parameters": {1: 1}}, "a key of header.description.parameters must be a string"),
-        ({}, {"parameters": {"n": 2**70}}, "must be an integer from"),
+        ({}, {"parameters": {"n": 2**70}}, r"parameters\['n'\] must be .* a finite number of 64 bits"),
         ({}, {"best_score": np.nan}, "best_score must be a number"),
-        ({}, {"schema": Schema("array", 5, names=("a", 1))}, r"names\[1\] must be a string"),
+        ({}, {"schema": Schema("array", 5, names=("a", 1))}, r"names must be a list of strings, got \['a', 1\]"),
         ({}, {"schema": Schema("array", 6)}, r"family.n_columns must be null or the schema's \(6\), got 5"),
         ({}, {"schema": Schema("frame", 5)}, "n_columns must be null or"),
         ({"seed": 2**63}, {}, "family.seed must be an integer from 0"),
@@ -336,13 +341,19 @@ def test_what_cannot_be_stored(tmp_path, ensemble, fields, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"heads": np.zeros((3, 4, 1))}, r"heads must be float32 of shape \(3, 4, 1\), got float64"),
+        (
+            {"heads": np.zeros((3, 4, 1))},
+            r"heads must be float32 of shape \(T=3, K=4, C=1\), got float64 of \(3, 4, 1\)",
+        ),
         ({"heads": np.zeros((3, 4), np.float32)}, "heads must be"),
-        ({"heads": np.float32(0)}, "heads must be an array"),
-        ({"centres": np.zeros((2, 4), np.float32)}, r"centres must be float32 of shape \(3, 4\)"),
+        ({"heads": np.float32(0)}, r"heads must be float32 of shape \(T, K=4, C=1\), got float32 of \(\)"),
+        (
+            {"centres": np.zeros((2, 4), np.float32)},
+            r"centres must be float32 of shape \(T=3, K=4\), got float32 of \(2, 4\)",
+        ),
         ({"factors": np.full((3, 4), np.inf, np.float32)}, "factors has NaN or infinite"),
         ({"start": np.zeros(2)}, "heads must be"),
-        ({"start": np.zeros(0)}, "at least one score"),
+        ({"start": np.zeros(0), "heads": np.zeros((3, 4, 0), np.float32)}, "at least one score"),
         ({"start": np.array([np.nan])}, "start has NaN"),
         ({"objective": Softmax(2)}, "softmax with 2 scores a row, start has 1"),
         ({"family": Family(0, 4, group_size=3)}, "group_size must divide"),
@@ -392,20 +403,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, call, error):
     assert read_model(path)[0].n_rounds == 5
 
 
-def test_a_failure_between_tensors_leaves_nothing(tmp_path, monkeypatch):
-    honest = container.as_bytes
-    calls = iter(range(6))  # four for the digest, then the second one of the file
+def test_a_failure_between_chunks_leaves_nothing(tmp_path):
+    def chunks():
+        yield b"the beginning"
+        raise MemoryError
 
-    def fails_late(array):
-        if next(calls) == 5:
-            raise MemoryError
-        return honest(array)
-
-    ensemble = make_ensemble(scaling=Scaling("auto"))
-    monkeypatch.setattr(container, "as_bytes", fails_late)
-    monkeypatch.setattr("gbun.model_io.format.as_bytes", fails_late)
     with pytest.raises(MemoryError):
-        write_model(tmp_path / "m.gbun", ensemble, make_description())
+        write_atomically(tmp_path / "m.gbun", chunks())
     assert names_in(tmp_path) == []
 
 
@@ -413,9 +417,7 @@ def test_a_failure_between_tensors_leaves_nothing(tmp_path, monkeypatch):
 def test_permissions_are_those_of_a_new_file(tmp_path):
     write_model(tmp_path / "m.gbun", make_ensemble(), make_description())
     (tmp_path / "plain").write_bytes(b"")
-    assert stat.S_IMODE((tmp_path / "m.gbun").stat().st_mode) == stat.S_IMODE(
-        (tmp_path / "plain").stat().st_mode
-    )
+    assert stat.S_IMODE((tmp_path / "m.gbun").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links of POSIX")
@@ -440,386 +442,3 @@ def test_paths(tmp_path):
         read_model(tmp_path / "x.gbun")
     with pytest.raises(IsADirectoryError, match="is a folder, not a model file"):
         read_model(tmp_path)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="pipe: not a regular file"):
-        read_model(tmp_path / "pipe")
-
-
-# Files that are not ours
-
-
-def refuse(path, content, message=None):
-    """Reading must give a ValueError that begins with the path."""
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message) as caught:
-        read_model(path)
-    assert type(caught.value) is ValueError
-    assert str(caught.value).startswith(f"{path}: ")
-
-
-def file_of(directory, data=b""):
-    encoded = directory if isinstance(directory, bytes) else json.dumps(directory).encode()
-    return len(encoded).to_bytes(8, "little") + encoded + data
-
-
-def parts_of(ensemble, description):
-    """Header (as parsed JSON) and tensors of a model, to be altered and put together again by `forged`."""
-    from gbun.model_io.classes import stored_classes
-    from gbun.model_io.format import _tensors_of
-    from gbun.model_io.header import header_of, header_text
-
-    stated, labels = stored_classes(description.classes)
-    return json.loads(header_text(header_of(ensemble, description, stated))), {
-        **_tensors_of(ensemble),
-        **labels,
-    }
-
-
-def forged(header, tensors, **metadata):
-    """A file whose digest is right whatever its header says."""
-    text = header if isinstance(header, str) else json.dumps(header)
-    metadata = {
-        "format": "gbun",
-        "version": "1",
-        "header": text,
-        "digest": digest_of(text, tensors),
-        **metadata,
-    }
-    return b"".join(container.container_chunks({k: v for k, v in metadata.items() if v is not None}, tensors))
-
-
-def rich_model():
-    """A model that has every part a file can have."""
-    ensemble = make_ensemble(Softmax(3), Scaling("standard", some_dense(), some_sparse()), K=6, group_size=3)
-    schema = Schema("array", 5, ("a", "b"))
-    description = make_description(
-        task="classification",
-        schema=schema,
-        classes=np.array([1, 5, 9]),
-        parameters={"n_neurons": 6, "eval_metric": ["auc"]},
-        best_round=2,
-        best_score=0.25,
-    )
-    return ensemble, description
-
-
-HEADER, TENSORS = parts_of(*rich_model())
-CONTENT = forged(HEADER, TENSORS)
-
-
-def test_the_forgery_is_good(tmp_path):
-    (tmp_path / "m").write_bytes(CONTENT)
-    assert_same_ensemble(read_model(tmp_path / "m")[0], rich_model()[0])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "the file has 0 bytes: empty"),
-        (b"\0" * 7, "the file has 7 bytes"),
-        (b"\x80\x04\x95 a pickle, or anything", "no model file, or truncated"),
-        (b"\xff" * 8, "no model file, or truncated"),
-        (b"\0" * 8, "its directory is not valid JSON"),
-        (file_of(b"\xff\xfe"), "its directory is not text"),
-        (file_of(b"{"), "its directory is not valid JSON"),
-        (file_of([]), "its directory is not a JSON object"),
-        (file_of(b" {}"), "its directory is not a JSON object"),
-        (file_of(b"{}\n"), "its directory is not a JSON object"),
-        (file_of(b"[" * 10**6), "nested too deeply"),
-        (file_of(b'{"a":' * 10**5), "nested too deeply"),
-        (file_of(b'{"a": ' + b"9" * 10**6 + b"}"), "a number of 1000000 characters"),
-        (file_of(b'{"a": NaN}'), "NaN is not a number"),
-        (file_of(b'{"a": 1e999}'), "1e999 is beyond float64"),
-        (file_of(b'{"a": 1, "a": 1}'), "the key 'a' is there twice"),
-        (file_of({}), "no gbun model"),
-        (file_of({"__metadata__": 3}), "__metadata__ must be an object"),
-        (file_of({"__metadata__": {"format": 3}}), "must be a string, got 3"),
-        (save({"weight": np.zeros(3)}), "no gbun model: its format is None"),
-        (save({"weight": np.zeros(3)}, {"format": "pt"}), "no gbun model: its format is 'pt'"),
-        (forged(HEADER, TENSORS, version="2"), "written by a newer gbun: .* version is 2.*upgrade gbun"),
-        (forged(HEADER, TENSORS, version="0"), "unknown format version '0'"),
-        (forged(HEADER, TENSORS, version="9" * 5000), "unknown format version"),
-        (forged(HEADER, TENSORS, version=None), "unknown format version ''"),
-        (forged(HEADER, TENSORS, digest=None), "__metadata__ must have the keys"),
-        (forged(HEADER, TENSORS, more="x"), "__metadata__ must have the keys"),
-        (forged(HEADER, TENSORS, digest="0" * 64), "altered or damaged file"),
-        (forged(HEADER, TENSORS, digest="\ud800"), "altered or damaged file"),
-        (forged("[" * 10**5, TENSORS), "header is JSON nested too deeply"),
-        (forged("", TENSORS), "header is not valid JSON"),
-        (forged("[]", TENSORS), "header must be an object with the keys"),
-        (forged('{"family": {}, "family": {}}', TENSORS), "the key 'family' is there twice"),
-        (CONTENT + b"\0", "truncated or damaged"),
-        (CONTENT[:-1], "truncated or damaged"),
-    ],
-    ids=range(35),
-)  # fmt: skip
-def test_other_files(tmp_path, content, message):
-    refuse(tmp_path / "m.gbun", content, message)
-
-
-def test_a_directory_beyond_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(container, "DIRECTORY_LIMIT", 1000)
-    refuse(tmp_path / "m", CONTENT, "at most 1000 are read")
-
-
-def entry(dtype="F32", shape=(1,), offsets=(0, 4), **more):
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets), **more}
-
-
-@pytest.mark.parametrize(
-    ("tensors", "message"),
-    [
-        ({"a": 1}, "tensor 'a' must be an object"),
-        ({"a": entry(dtype="BF16")}, "unknown dtype 'BF16'"),
-        ({"a": entry(dtype=["F32"])}, "dtype must be a string"),
-        ({"a": entry(more=1)}, "unknown key 'more'"),
-        ({"a": {"dtype": "F32"}}, "lacks the key 'shape'"),
-        ({"a": entry(shape=[-1])}, r"shape\[0\] must be an integer"),
-        ({"a": entry(shape=[True])}, r"shape\[0\] must be an integer"),
-        ({"a": entry(shape=[1.0])}, r"shape\[0\] must be an integer"),
-        ({"a": entry(shape=[1] * 40)}, "has shape"),
-        ({"a": entry(offsets=[0])}, "has shape"),
-        ({"a": entry(offsets=[4, 0])}, "has -4 bytes"),
-        ({"a": entry(shape=[2**40], offsets=[0, 2**42])}, "its tensors take 4398046511104 bytes"),
-        ({"a": entry(shape=[0, 2**40, 2**40], offsets=[0, 0])}, "impossible shape"),
-        ({"a": entry(), "b": entry()}, "tensor 'b' begins at byte 0, expected 4"),
-        ({"a": entry(offsets=[4, 8])}, "begins at byte 4, expected 0"),
-        ({"a": entry(dtype="BOOL", shape=[4])}, "truth values besides 0 and 1"),
-        ({"a": entry(shape=[])}, "altered or damaged"),
-    ],
-)
-def test_tensors_that_are_not_where_they_are_said_to_be(tmp_path, tensors, message):
-    metadata = {"format": "gbun", "version": "1", "header": "{}", "digest": ""}
-    refuse(tmp_path / "m", file_of({"__metadata__": metadata, **tensors}, b"\1\2\3\4"), message)
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("family", None, "header.family must be an object"),
-        ("family.kind", "md5", "must be one of 'simhash\\+\\+', got 'md5'"),
-        ("family.seed", -1, "family.seed must be an integer from 0"),
-        ("family.seed", 2**63, "family.seed must be an integer from 0"),
-        ("family.seed", 1.0, "family.seed must be an integer"),
-        ("family.seed", True, "family.seed must be an integer"),
-        ("family.n_outputs", 1, "family.n_outputs must be an integer from 2 to 16384"),
-        ("family.n_outputs", 2**14 + 1, "family.n_outputs must be"),
-        ("family.n_outputs", 9, r"centres must be float32 of shape \(3, 9\)"),
-        ("family.group_size", 4, "group_size must divide n_outputs \\(6\\), got 4"),
-        ("family.group_size", 0, "group_size must be"),
-        ("family.density", 0, "family.density must be a number from 0.001 to 1, got 0"),
-        ("family.sparse_density", 1.5, "sparse_density must be a number"),
-        ("family.density", "0.5", "density must be a number"),
-        ("family.density", True, "density must be a number"),
-        ("family.temperature", 0.0, "temperature must be a number above 0"),
-        ("family.temperature", -1, "temperature must be a number above 0"),
-        ("family.n_columns", -1, "n_columns must be an integer"),
-        ("family.n_columns", 4, "n_columns must be null or the schema's \\(5\\), got 4"),
-        ("description.schema.n_columns", 10**6, "n_columns must be null or the schema's"),
-        ("family.speed", 3, "header.family has the unknown key 'speed'"),
-        ("objective.name", "exp", "objective.name must be one of"),
-        ("objective.name", "huber", "objective.parameters has the unknown key 'n_classes'"),
-        ("objective.name", ["softmax"], "objective.name must be one of"),
-        ("objective.parameters", [], "objective.parameters must be an object"),
-        ("objective.parameters.n_classes", 4, "softmax with 4 scores a row, start has 3"),
-        ("objective.parameters.shared", 1, "shared must be true or false, got 1"),
-        ("objective.parameters.form", "bound", "unknown key 'form'"),
-        ("scaling.name", "robust", "scaling.name must be one of"),
-        ("scaling.dense", False, r"not expected \['dense.centre', 'dense.factor'\]"),
-        ("description.task", "ranking", "task must be one of"),
-        ("description.schema", {}, "schema lacks the key 'kind'"),
-        ("description.schema.kind", 1, "kind must be a string"),
-        ("description.schema.n_columns", "5", "n_columns must be an integer"),
-        ("description.schema.names", "ab", "names must be a list"),
-        ("description.schema.categorical", None, "categorical must be a list"),
-        ("description.classes", None, r"not expected \['classes'\]"),
-        ("description.classes", ["a", "b", "c"], r"not expected \['classes'\]"),
-        ("description.classes", "tensors", "classes must be null"),
-        ("description.single_column", None, "single_column must be true or false"),
-        ("description.parameters", [], "parameters must be an object"),
-        ("description.best_round", -1, "best_round must be an integer"),
-        ("description.best_score", "high", "best_score must be a number that is finite"),
-        ("description.best_score", float("nan"), "NaN is not a number"),
-    ],
-)
-def test_headers_that_are_not_ours(tmp_path, path, value, message):
-    refuse(tmp_path / "m", forged(altered(HEADER, path.split("."), value), TENSORS), message)
-
-
-@pytest.mark.parametrize(
-    ("objective", "bad"),
-    [
-        (Huber(1.0), {"delta": 0}),
-        (Quantile(0.5, 1.0), {"quantile": 1.0}),
-        (Quantile(0.5, 1.0), {"epsilon": -1}),
-        (Tweedie(), {"power": 2}),
-        (MultiLogistic(), {"shared": None}),
-        (Custom(None, 2), {"outputs": 3}),
-    ],
-    ids=repr,
-)
-def test_objectives_out_of_range(tmp_path, objective, bad):
-    header, tensors = parts_of(make_ensemble(objective), make_description())
-    header["objective"]["parameters"] |= bad
-    refuse(tmp_path / "m", forged(header, tensors), "header.objective")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("heads", None, r"missing \['heads'\]"),
-        ("sparse.ids", None, r"missing \['sparse.ids'\]"),
-        ("more", np.zeros(1), r"not expected \['more'\]"),
-        ("heads", np.zeros((3, 6, 3)), "heads must be float32"),
-        ("heads", np.zeros((4, 6, 3), np.float32), r"centres must be float32 of shape \(4, 6\)"),
-        ("centres", np.full((3, 6), np.nan, np.float32), "centres has NaN"),
-        ("start", np.zeros(2), "softmax with 3 scores a row, start has 2"),
-        ("start", np.zeros((), np.float64), "start must be an array"),
-        ("dense.factor", np.zeros(4), r"dense.factor must be float64 of shape \(5,\)"),
-        ("sparse.ids", np.array([1, 1, 2]), "sparse.ids must increase"),
-        ("sparse.ids", np.array([1, 2]), "sparse.ids must be 3 integers"),
-        ("sparse.ids", np.array([1.0, 2.0, 3.0]), "sparse.ids must be 3 integers"),
-        ("sparse.centre", np.array([1.0, np.inf, 3.0]), "sparse.centre has NaN or inf"),
-        ("classes", np.array([1, 2]), "must name 3 classes, one score each, got 2"),
-        ("classes", np.array([1, 2, 2]), "classes must differ"),
-        ("classes", np.array([[1, 2, 3]]), "classes must be one-dim"),
-        ("classes", np.array([1.0, 2.0, np.inf]), "classes must be finite"),
-    ],
-)
-def test_tensors_that_do_not_fit_the_header(tmp_path, name, value, message):
-    tensors = {k: v for k, v in {**TENSORS, name: value}.items() if v is not None}
-    refuse(tmp_path / "m", forged(HEADER, tensors), message)
-
-
-def test_long_labels_take_no_more_memory_than_the_file_suggests(tmp_path):
-    header = altered(HEADER, ["description", "classes"], ["x" * 10**6, *map(str, range(10**5))])
-    tensors = {k: v for k, v in TENSORS.items() if k != "classes"}
-    refuse(tmp_path / "m", forged(header, tensors), "classes would take 400004000000 bytes")
-
-
-# Fuzz
-
-
-def altered(tree, path, value):
-    """A copy of nested dicts with the value at `path` replaced."""
-    copy = dict(tree)
-    copy[path[0]] = value if len(path) == 1 else altered(copy[path[0]], path[1:], value)
-    return copy
-
-
-def paths_of(tree, above=()):
-    for key, value in tree.items():
-        yield (*above, key)
-        if isinstance(value, dict):
-            yield from paths_of(value, (*above, key))
-
-
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from([2**64, 0.5, "tensor"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=8,
-)
-
-
-@given(content=st.binary(max_size=200))
-@FUZZ
-def test_random_bytes(tmp_path, content):
-    refuse(tmp_path / "m", content)
-
-
-@given(
-    directory=st.binary(max_size=100) | JSON.map(lambda v: json.dumps(v).encode()),
-    data=st.binary(max_size=20),
-)
-@FUZZ
-def test_random_directories(tmp_path, directory, data):
-    refuse(tmp_path / "m", file_of(directory, data))
-
-
-@given(cut=st.integers(0, len(CONTENT) - 1))
-@FUZZ
-def test_truncated_anywhere(tmp_path, cut):
-    refuse(tmp_path / "m", CONTENT[:cut])
-
-
-@given(at=st.integers(0, len(CONTENT) - 1), flip=st.integers(1, 255))
-@settings(FUZZ, max_examples=1000)
-def test_any_byte_changed(tmp_path, at, flip):
-    changed = bytearray(CONTENT)
-    changed[at] ^= flip
-    refuse(tmp_path / "m", bytes(changed))
-
-
-def read_if_sound(path, content):
-    """A ValueError, or a model that can be written and read again."""
-    path.write_bytes(content)
-    try:
-        ensemble, description = read_model(path)
-    except ValueError as error:
-        assert str(error).startswith(f"{path}: ")  # noqa: PT017
-        return
-    write_model(path, ensemble, description)
-    assert_same_ensemble(read_model(path)[0], ensemble)
-
-
-@given(changes=st.lists(st.tuples(st.sampled_from(sorted(paths_of(HEADER))), JSON), min_size=1, max_size=3))
-@FUZZ
-def test_hostile_headers(tmp_path, changes):
-    header = HEADER
-    for path, value in sorted(changes, key=lambda change: -len(change[0])):
-        header = altered(header, path, value)
-    read_if_sound(tmp_path / "m", forged(header, TENSORS))
-
-
-DTYPES = st.sampled_from(sorted(container.CODES))
-SHAPES = st.lists(st.integers(0, 6), max_size=3)
-
-
-@given(
-    name=st.sampled_from([*TENSORS, "other"]),
-    dtype=DTYPES,
-    shape=SHAPES,
-    byte=st.sampled_from([0, 1, 127, 255]),
-)
-@FUZZ
-def test_hostile_tensors(tmp_path, name, dtype, shape, byte):
-    item = np.dtype(dtype).itemsize
-    array = np.frombuffer(bytes([byte]) * (item * int(np.prod(shape))), dtype=dtype).reshape(shape)
-    read_if_sound(tmp_path / "m", forged(HEADER, {**TENSORS, name: array}))
-
-
-@given(
-    name=st.sampled_from(sorted(TENSORS)),
-    changes=st.dictionaries(st.sampled_from(["dtype", "shape", "data_offsets", "x"]), JSON, min_size=1),
-)
-@FUZZ
-def test_hostile_directories(tmp_path, name, changes):
-    length = int.from_bytes(CONTENT[:8], "little")
-    directory = json.loads(CONTENT[8 : 8 + length])
-    directory[name] |= changes
-    read_if_sound(tmp_path / "m", file_of(directory, CONTENT[8 + length :]))
-
-
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="counts allocations with tracemalloc; once is enough"
-)
-def test_reading_allocates_little_more_than_the_file(tmp_path):
-    import tracemalloc
-
-    write_model(tmp_path / "m", make_ensemble(T=20, K=512, C=50), make_description())
-    size = (tmp_path / "m").stat().st_size
-    tracemalloc.start()
-    try:
-        read_model(tmp_path / "m")
-        assert tracemalloc.get_traced_memory()[1] < 1.6 * size
-    finally:
-        tracemalloc.stop()

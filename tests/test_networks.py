@@ -32,6 +32,7 @@ def hash_table(seed, round_, ids, n_outputs):
 # The formula
 
 
+@settings(deadline=None)
 @given(SEEDS, ROUNDS, IDS, st.integers(1, 9))
 def test_hashes_are_xxhash32_of_round_and_feature(seed, round_, ids, n_outputs):
     wanted = [[hash_of(seed, round_, f, k) for k in range(n_outputs)] for f in ids]
@@ -45,6 +46,7 @@ def test_hash_seeds_wrap_at_32_bits(monkeypatch):
     assert hash_table(1, 5, [77], 6)[0].tolist() == wanted
 
 
+@settings(deadline=None)
 @given(SEEDS, ROUNDS, IDS, st.integers(1, 9), DENSITIES)
 def test_weights_are_the_formula_and_lie_in_minus_one_to_one(seed, round_, ids, n_outputs, density):
     found = weights(seed, round_, uint64(ids), n_outputs, density)
@@ -54,6 +56,7 @@ def test_weights_are_the_formula_and_lie_in_minus_one_to_one(seed, round_, ids, 
     assert ((found >= -1.0) & (found < 1.0)).all()
 
 
+@settings(deadline=None)
 @given(st.integers(8389, 2**23))
 def test_extreme_hashes_stay_in_the_interval(half):
     extremes = np.array([0, 1, half, 2 * half - 1, 2**24 - 1], dtype=np.uint32) << np.uint32(8)
@@ -245,7 +248,7 @@ def test_names_have_no_last_column_so_nothing_is_revived():
     assert family(None, 0.001).draw(0).revived(0.001) == ()
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 40), st.sampled_from([1.0, 0.1, 0.01]), st.integers(0, 99), st.data())
 def test_a_weight_is_the_same_whatever_else_is_asked_for(m, density, round_, data):
     network = family(m, density).draw(round_)

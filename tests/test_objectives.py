@@ -110,6 +110,7 @@ def test_the_parabola_of_a_majoriser_lies_above_the_loss(objective, seed, to):
 
 
 @pytest.mark.parametrize("objective", [o for o in SHARED if o.name == "multi_logistic"], ids=repr)
+@settings(deadline=None)
 @given(seed=seeds)
 def test_the_shared_hessian_of_labels_bounds_all_of_theirs(objective, seed):
     y, scores, weight = rows(objective, seed)
@@ -119,6 +120,7 @@ def test_the_shared_hessian_of_labels_bounds_all_of_theirs(objective, seed):
 
 
 @pytest.mark.parametrize("objective", [o for o in SHARED if o.name == "softmax"], ids=repr)
+@settings(deadline=None)
 @given(seed=seeds)
 def test_the_shared_hessian_of_classes_is_at_least_the_largest_of_theirs(objective, seed):
     y, scores, weight = rows(objective, seed)
@@ -163,6 +165,7 @@ def test_the_start_is_the_best_constant(objective, seed, n):
     assert total(start) <= min(others) + 1e-9 * (1 + abs(total(start)))  # RARE, for classes no row has
 
 
+@settings(deadline=None)
 @given(st.floats(0.02, 0.98), seeds, st.integers(1, 40))
 def test_the_start_of_a_quantile_is_a_weighted_quantile(q, seed, n):
     rng = np.random.default_rng(seed)
@@ -177,6 +180,7 @@ def test_the_start_of_a_quantile_is_a_weighted_quantile(q, seed, n):
 
 
 @every
+@settings(deadline=None)
 @given(seed=seeds)
 def test_weight_two_is_the_row_twice(objective, seed):
     y, scores, _ = rows(objective, seed)
@@ -194,6 +198,7 @@ def test_weight_two_is_the_row_twice(objective, seed):
 
 
 @every
+@settings(deadline=None)
 @given(seed=seeds)
 def test_the_response_is_on_the_scale_of_y(objective, seed):
     """The constant response is the mean of y for every objective that has a mean; probabilities are ones."""
@@ -371,6 +376,7 @@ def test_wrong_returns_are_errors_that_say_what_is_wrong(case):
         fitted(function, *numbers(n=30))
 
 
+@settings(deadline=None)
 @given(seeds)
 def test_negative_hessians_count_as_zero(seed):
     rng = np.random.default_rng(seed)

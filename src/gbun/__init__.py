@@ -22,7 +22,7 @@ _HOMES = {
     "GBUNRegressor": "gbun.estimators",
     "Dataset": "gbun.training",
     "train": "gbun.training",
-    "cv": "gbun.training",
+    "cv": "gbun.crossvalidation",
     "Model": "gbun.model",
     "load_model": "gbun.model",
     "Parameters": "gbun.config",
@@ -50,9 +50,10 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
 if TYPE_CHECKING:
     from gbun import callbacks, metrics, networks, objectives
     from gbun.config import Parameters
+    from gbun.crossvalidation import cv
     from gbun.estimators import GBUNClassifier, GBUNRegressor
     from gbun.model import Model, load_model
-    from gbun.training import Dataset, cv, train
+    from gbun.training import Dataset, train
 
 
 def __getattr__(name: str) -> Any:

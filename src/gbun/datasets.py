@@ -61,7 +61,7 @@ def field_sizes(n_features: int, n_fields: int) -> Ids:
     [3, 11, 46, 180, 706, 2767, 10840, 42466, 166353, 651661, 9124967]
     """
     step = (n_features / SMALLEST_FIELD) ** (1.0 / n_fields)
-    sizes = np.floor(SMALLEST_FIELD * step ** np.arange(n_fields)).astype(np.int64)
+    sizes: Ids = np.floor(SMALLEST_FIELD * step ** np.arange(n_fields)).astype(np.int64)
     sizes[-1] = n_features - sizes[:-1].sum()
     return sizes
 
@@ -100,11 +100,16 @@ def effect(seed: int, field: int, rank: Ids, frequent: int) -> Floats:
 
 
 def mixed(x: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
-    """A bijection of 64 bits in which every output bit hangs on every input bit: two rounds of multiply and fold."""
-    x = x + np.uint64(key * 0x9E3779B97F4A7C15 % 2**64)
+    """A bijection of 64 bits in which every output bit hangs on every input bit: fold, multiply, and again.
+
+    The multipliers are those of splitmix64.
+    """
+    state: NDArray[np.uint64] = x + np.uint64(key * 0x9E3779B97F4A7C15 % 2**64)
     for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
-        x = (x ^ (x >> np.uint64(31))) * np.uint64(multiplier)
-    return x ^ (x >> np.uint64(32))
+        state ^= state >> np.uint64(31)
+        state *= np.uint64(multiplier)
+    state ^= state >> np.uint64(32)
+    return state
 
 
 def intercept(odds: Floats, rate: float) -> float:
@@ -121,7 +126,7 @@ def sigmoid(x: Floats) -> Floats:
 
 
 def one_hot(ranks: Ids, sizes: Ids) -> csr_array[Any, tuple[int, int]]:
-    """A one for each field; the fields lie side by side, and within a field a value's place says nothing of its rank."""
+    """A one for each field. Fields lie side by side; a value's place in its field says nothing of its rank."""
     n_rows, n_fields = ranks.shape
     first = np.cumsum(sizes) - sizes
     ids = first + scatter(ranks, sizes)

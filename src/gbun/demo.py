@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
@@ -20,7 +20,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -31,6 +33,7 @@ from gbun.plots import Panel, plot_curves
 SEED = 0
 TEST_SHARE = 0.25
 PICTURE = "learning_curves.png"
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,9 @@ class Began:
 
 
 Results = dict[tuple[str, str], Result]
+"""(problem, learner) -> result"""
+Shapes = dict[str, tuple[int, int]]
+"""problem -> rows and columns"""
 
 
 def problems(quick: bool) -> tuple[Problem, ...]:
@@ -80,7 +86,7 @@ def problems(quick: bool) -> tuple[Problem, ...]:
     few_rows = {"n_neurons": 32, "learning_rate": 0.1}
     cancer = partial(load_breast_cancer, return_X_y=True)
     if quick:
-        clicks = partial(make_clicks, 2_000, 100_000, seed=SEED)
+        clicks = partial(make_clicks, 2_000, 20_000, seed=SEED)
         return (
             Problem("breast cancer", "binary", cancer, 5, few_rows),
             Problem("clicks", "binary", clicks, 5, {}, 15.0),
@@ -89,26 +95,28 @@ def problems(quick: bool) -> tuple[Problem, ...]:
         Problem("digits", "multiclass", partial(load_digits, return_X_y=True), 100, few_rows),
         Problem("breast cancer", "binary", cancer, 100, few_rows),
         Problem("diabetes", "regression", partial(load_diabetes, return_X_y=True), 100, few_rows),
-        Problem("clicks", "binary", partial(make_clicks, 40_000, 10_000_000, seed=SEED), 50, {}, 15.0),
+        Problem("clicks", "binary", partial(make_clicks, 20_000, 10_000_000, seed=SEED), 50, {}, 10.0),
     )
 
 
 def run(output: Path, quick: bool = False) -> None:
     """Train everything, print the table, write `learning_curves.png` into `output`."""
-    entered, shapes, results = problems(quick), {}, Results()
+    entered, shapes, results = problems(quick), Shapes(), Results()
     with _progress() as progress:
+        whole = progress.add_task("all", total=len(entered) * len(LEARNERS), loss="")
         for problem in entered:
             shapes[problem.name] = problem.load()[0].shape
             for learner in LEARNERS:
                 results[problem.name, learner.name] = contest(problem, learner, progress)
+                progress.advance(whole)
     console = Console()
     console.print(table(entered, shapes, results))
     console.print(footnotes(entered), style="dim", highlight=False)
     try:
-        path = plot_curves(panels(entered, results), output / PICTURE, "Loss on the test split after each round")
-        console.print(f"Learning curves: {path}", soft_wrap=True, highlight=False)
+        path = plot_curves(panels(entered, shapes, results), output / PICTURE)
+        console.print(f"Learning curves: {path}", soft_wrap=True, highlight=False, markup=False)
     except ImportError as missing:
-        console.print(f"No learning curves: {missing}", markup=False)
+        console.print(f"No learning curves: {missing}", highlight=False, markup=False)
 
 
 # The child process: one learner on one problem.
@@ -183,7 +191,8 @@ def contest(problem: Problem, learner: Learner, progress: Progress) -> Result:
     process = context.Process(target=train_alone, args=(problem, learner, send), daemon=True)
     words = f"{problem.name}, {learner.name}"
     task = progress.add_task(words, total=problem.n_rounds, loss="starting")
-    process.start()
+    with waiting_passively():
+        process.start()
     send.close()  # so that the end of the child is the end of the pipe
     limit = None if learner.name == "gbun" else problem.peers_may_take
 
@@ -199,6 +208,21 @@ def contest(problem: Problem, learner: Learner, progress: Progress) -> Result:
     if not progress.console.is_terminal:
         progress.console.print(f"{words}: {', '.join(cells(problem, result))}", highlight=False, markup=False)
     return result
+
+
+@contextmanager
+def waiting_passively() -> Iterator[None]:
+    """Processes started in here let idle OpenMP threads sleep.
+
+    By default they spin, and on a machine that is busy with something else this made the peers five times slower.
+    """
+    name, given = "OMP_WAIT_POLICY", os.environ.get("OMP_WAIT_POLICY")
+    os.environ[name] = given or "passive"
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[name]
 
 
 def watch(process: BaseProcess, receive: Any, limit: float | None, show: Callable[[float], None]) -> Result:
@@ -221,7 +245,7 @@ def watch(process: BaseProcess, receive: Any, limit: float | None, show: Callabl
             curve.append(message)
             show(message)
     reached = growth(peak_megabytes(process.pid), began)
-    return Result(note="stopped", seconds=limit, megabytes=reached, curve=tuple(curve))
+    return Result(note=STOPPED, seconds=limit, megabytes=reached, curve=tuple(curve))
 
 
 def growth(peak: float | None, began: Began) -> float | None:
@@ -237,65 +261,70 @@ def _progress() -> Progress:
 # What the user sees.
 
 
-def table(entered: tuple[Problem, ...], shapes: Mapping[str, tuple[int, int]], results: Results) -> Table:
-    shown = Table(title="gbun beside its peers", title_justify="left", title_style="bold")
+def table(entered: Sequence[Problem], shapes: Shapes, results: Results) -> Table:
+    title = "gbun beside its peers"
+    shown = Table(title=title, title_justify="left", title_style="bold", box=box.HORIZONTALS, padding=(0, 1, 0, 0))
     shown.add_column("data set", no_wrap=True)
     shown.add_column("learner", no_wrap=True)
-    for title in ("score on test rows", "training, s", "memory, MB"):
-        shown.add_column(title, justify="right")
+    for measured in ("test score", "training", "memory"):
+        shown.add_column(measured, justify="right")
     for problem in entered:
-        rows, columns = shapes[problem.name]
-        about = (f"[bold]{problem.name}[/]", f"{rows:,} x {columns:,}", f"{problem.n_rounds} rounds")
-        known = {name: r.score for (of, name), r in results.items() if of == problem.name and r.score is not None}
-        best = max(known.values(), default=None)
-        for i, (line, learner) in enumerate(zip(about, LEARNERS, strict=True)):
-            result = results[problem.name, learner.name]
-            style = "bold green" if result.score is not None and result.score == best else ""
-            score, seconds, megabytes = cells(problem, result)
-            last = i == len(LEARNERS) - 1
-            shown.add_row(
-                line, learner.name, f"[{style}]{score}[/]" if style else score, seconds, megabytes, end_section=last
-            )
+        about = (f"[bold]{problem.name}[/]", size(shapes[problem.name]), f"{problem.n_rounds} rounds")
+        of = [results[problem.name, learner.name] for learner in LEARNERS]
+        best = max((result.score for result in of if result.score is not None), default=None)
+        for words, learner, result in zip(about, LEARNERS, of, strict=True):
+            score, *rest = (escape(cell) for cell in cells(problem, result))
+            winner = result.score is not None and result.score == best
+            shown.add_row(words, learner.name, f"[bold green]{score}[/]" if winner else score, *rest)
+        shown.add_section()
     return shown
+
+
+def size(shape: tuple[int, int]) -> str:
+    return f"{shape[0]:,} x {shape[1]:,}"
 
 
 def cells(problem: Problem, result: Result) -> tuple[str, str, str]:
     """Score, seconds and megabytes in words."""
-    megabytes = "" if result.megabytes is None else f"{max(result.megabytes, 0.0):,.0f}"
-    if result.note == "stopped":
-        return f"{len(result.curve)} rounds done", f"> {result.seconds:.0f}, stopped", f"{megabytes} so far"
-    if result.note:
+    if result.note not in ("", STOPPED):
         return result.note, "", ""
-    return f"{problem.metric} {result.score:.4f}", f"{result.seconds:.2f}", megabytes
+    more = "> " if result.note == STOPPED else ""
+    m = result.megabytes
+    megabytes = "" if m is None else f"{more}{m:,.0f} MB" if m >= 1 else "< 1 MB"
+    if result.note == STOPPED:
+        return "-", f"> {result.seconds:.0f} s, {STOPPED}", megabytes
+    return f"{problem.metric} {result.score:.4f}", f"{result.seconds:.2f} s", megabytes
 
 
-def footnotes(entered: tuple[Problem, ...]) -> str:
-    limits = [f"{p.name} {p.peers_may_take:.0f} s" for p in entered if p.peers_may_take is not None]
+def footnotes(entered: Sequence[Problem]) -> str:
     told: dict[str, list[str]] = {}
     for problem in entered:
         if problem.settings:
             words = ", ".join(f"{name}={value}" for name, value in problem.settings.items())
             told.setdefault(words, []).append(problem.name)
-    but = "; ".join(f"{words} on {', '.join(names)}" for words, names in told.items())
+    exceptions = "".join(f"; gbun has {words} on {', '.join(names)}" for words, names in told.items())
+    limits = "".join(f" On {p.name} peers may take {p.peers_may_take:.0f} s." for p in entered if p.peers_may_take)
     return (
-        f"{1 - TEST_SHARE:.0%} of the rows are for training. Each learner has a process of its own and all cores; a tiny "
-        "fit comes first, so imports and compilation are not timed. Scoring the test rows after each round is. "
-        "Memory is how far training raised the process's peak. All have their default settings"
-        + (f"; gbun has {but}" if but else "")
-        + f". Time limit of the peers: {', '.join(limits)}."
+        f"Trained on {1 - TEST_SHARE:.0%} of the rows, scored on the others. Training includes bringing the data into "
+        "the learner's own form and scoring the test rows after each round; a tiny fit comes before, so imports and "
+        "compilation are not timed. Memory is how far training raised the peak of its process. Each learner has all "
+        f"cores and its default settings{exceptions}.{limits}"
     )
 
 
-def panels(entered: tuple[Problem, ...], results: Results) -> list[Panel]:
+def panels(entered: Sequence[Problem], shapes: Shapes, results: Results) -> list[Panel]:
     shown = []
     for problem in entered:
         of = {learner.name: results[problem.name, learner.name] for learner in LEARNERS}
         notes = {name: note(result) for name, result in of.items() if result.note}
-        shown.append(Panel(problem.name, problem.loss, {name: r.curve for name, r in of.items()}, notes))
+        title = f"{problem.name}, {size(shapes[problem.name])}"
+        curves = {name: result.curve for name, result in of.items()}
+        shown.append(Panel(title, f"{problem.loss} on test rows", curves, notes))
     return shown
 
 
 def note(result: Result) -> str:
-    if result.note == "stopped":
-        return f"stopped after {result.seconds:.0f} s, {len(result.curve)} rounds"
-    return result.note.partition(":")[0]
+    """Why a curve is short or absent."""
+    if result.note != STOPPED:
+        return result.note.partition(":")[0]
+    return f"{STOPPED if result.curve else 'no round'} after {result.seconds:.0f} s"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import scipy.sparse
+from scipy.sparse import csr_matrix, issparse
 
 from gbun.callbacks import Callback, RoundReport
 from gbun.kernels.threads import thread_count
@@ -140,7 +140,7 @@ class XGBoost:
     def fit(self, split: Split, n_rounds: int, tell: Tell, settings: Mapping[str, Any]) -> Fitted:
         import xgboost
 
-        class Report(xgboost.callback.TrainingCallback):  # type: ignore[misc]
+        class Report(xgboost.callback.TrainingCallback):
             def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
                 tell(evals_log["test"][metric][-1])
                 return False
@@ -166,7 +166,10 @@ class XGBoost:
 
 def _plain(X: Any) -> Any:
     """scipy's older sparse class, which every version of the peers knows; no copy is made."""
-    return scipy.sparse.csr_matrix(X) if scipy.sparse.issparse(X) else X
+    if not issparse(X):
+        return X
+    sparse: Any = X
+    return csr_matrix(sparse)
 
 
 LEARNERS: tuple[Learner, ...] = (Gbun(), LightGBM(), XGBoost())

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#d1495b", "#2e6f95", "#66a182", "#edae49", "#6d597a", "#5f6368")
+COLOURS = ("#c8374d", "#2e6f95", "#e3a12f", "#66a182", "#6d597a", "#5f6368")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Panel:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def plot_curves(panels: Sequence[Panel], path: str | Path, title: str = "") -> Path:
+def plot_curves(panels: Sequence[Panel], path: str | Path) -> Path:
     """Write the panels side by side into one picture; the ending of `path` (.png, .svg, .pdf) names its format."""
     if not panels:
         raise ValueError("panels must hold at least one Panel, got none")
@@ -33,8 +33,6 @@ def plot_curves(panels: Sequence[Panel], path: str | Path, title: str = "") -> P
     figure = new_figure(5.2 * n_columns, 3.5 * n_rows)
     for i, panel in enumerate(panels):
         draw_panel(figure.add_subplot(n_rows, n_columns, i + 1), panel)
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

@@ -17,10 +17,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from gbun.data.compression import MAGIC, PathLike, open_content
+
 if TYPE_CHECKING:
     import pandas as pd
-
-    from gbun.data.svmlight import PathLike
 
 Matrix: TypeAlias = "scipy.sparse.csr_array | NDArray[Any] | pd.DataFrame"
 
@@ -34,7 +34,7 @@ _FORMATS = {
     ".parquet": "parquet",
     ".npz": "npz",
 }
-_COMPRESSED = (".gz", ".bz2", ".xz")
+_COMPRESSED = tuple(MAGIC)
 _SPARSE_PARTS = ("data", "indices", "indptr", "shape")
 _BROKEN = (
     EOFError,
@@ -70,7 +70,7 @@ def read_table(
     .csv .tsv  UTF-8 with a line of column names; X stays a pandas frame. May be compressed.
     .parquet   X stays a pandas frame.
     .npz       Sparse: what scipy.sparse.save_npz writes, or arrays data, indices, indptr and shape; with y
-               and weight if they are there. Dense: arrays X and y, with weight if it is there. `labels` names
+               and weight if they are there. Dense: array X, with y and weight likewise. `labels` names
                a .npy file that holds y when the .npz does not. Pickled objects are never loaded.
 
     `target` and `weight` name columns of a .csv, .tsv or .parquet file, which then are no features; without
@@ -152,8 +152,6 @@ def _readable(path: Path, expected: str, advice: str) -> Iterator[None]:
 
 
 def _check_magic(path: Path, magic: bytes, expected: str) -> None:
-    from gbun.data.svmlight import open_content
-
     with open_content(path) as stream:
         first = stream.read(len(magic))
     if first != magic:
@@ -176,8 +174,6 @@ def _pandas(path: Path, *also: str) -> Any:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     pandas = _pandas(path)
-    from gbun.data.svmlight import open_content
-
     separator = "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]] else ","
     with open_content(path) as stream:
         # A truncated archive is told by open_content, in its own words.
@@ -247,10 +243,10 @@ def _read_npz(path: Path, labels: PathLike | None) -> Table:
             dense = archive["X"] if sparse is None and "X" in names else None
             y, weight = (archive[name] if name in names else None for name in ("y", "weight"))
     X = sparse if sparse is not None else dense
-    if X is None or (dense is not None and y is None and labels is None):
+    if X is None:
         raise ValueError(
-            f"{path}: got the arrays {sorted(names)}, expected X and y, or the parts of a sparse matrix "
-            f"({', '.join(_SPARSE_PARTS)}); save them under these names, or give y's file in labels"
+            f"{path}: got the arrays {sorted(names)}, expected X, or the parts of a sparse matrix "
+            f"({', '.join(_SPARSE_PARTS)}); save them under these names"
         )
     if y is not None and labels is not None:
         raise ValueError(f"labels: got {str(labels)!r}, expected None, as {path} holds y itself; leave labels out")

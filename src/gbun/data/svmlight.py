@@ -6,45 +6,19 @@ a 64-bit hash is an id like any other. No array here is ever as long as the larg
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import os
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, TypeAlias
+from collections.abc import Iterator
+from typing import IO, Any
 
-import numba
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from gbun.data.compression import PathLike, create, open_content
+from gbun.data.svmlight_parser import COLON, LARGEST_ID, NEWLINE, parse, token_end
 from gbun.dtypes import MEMBERSHIP, SUM
-
-PathLike: TypeAlias = "str | os.PathLike[str]"
 
 # A block is parsed at once and its text then dropped; at this size Python's share of the time is nothing.
 _BLOCK = 16 << 20
-
-# A matrix has largest id + 1 columns, and scipy counts columns in int64.
-_LARGEST_ID = 2**63 - 2
-
-# Correctly rounded, and exact up to 10**22.
-_POWERS = np.array([float(f"1e{power}") for power in range(81)])
-
-# What became of a token: read; read to within 2**-50 of itself; left to Python.
-_READ, _CLOSE, _HARD = 0, 1, 2
-
-_TAB, _NEWLINE, _RETURN, _SPACE, _HASH = 9, 10, 13, 32, 35
-_PLUS, _MINUS, _POINT, _ZERO, _COLON = 43, 45, 46, 48, 58
-
-_OPEN: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00"}
-
-_Text: TypeAlias = NDArray[np.uint8]
-_jit = numba.njit(cache=True, nogil=True)
 
 
 def read_svmlight(path: PathLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
@@ -92,47 +66,10 @@ def write_svmlight(path: PathLike, X: Any, y: ArrayLike) -> None:
     """
     matrix, labels = _writable(X, y)
     bounds = matrix.indptr.tolist()
-    with _OPEN.get(Path(path).suffix.lower(), open)(path, "wb") as stream:
+    with create(path) as stream:
         for row, label in enumerate(labels.tolist()):
             part = slice(bounds[row], bounds[row + 1])
             stream.write(_line(label, matrix.indices[part], matrix.data[part]))
-
-
-@contextmanager
-def open_content(path: PathLike) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed if its first bytes say so; a broken archive is a ValueError."""
-    path = Path(path)
-    if path.is_dir():
-        raise ValueError(f"{path}: got a folder, expected a file; name one file in it")
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file from {Path.cwd()}; check the path")
-    with path.open("rb") as raw:
-        ending = _compression(path, raw.peek(8)[:8])
-        if ending is None:
-            yield raw
-            return
-        try:
-            yield _OPEN[ending](raw)
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's error, not the archive's
-            raise ValueError(
-                f"{path}: got a broken or truncated {ending} file ({error}), expected a whole one; "
-                "copy or compress it again"
-            ) from error
-
-
-def _compression(path: Path, first: bytes) -> str | None:
-    if not first:
-        raise ValueError(f"{path}: got an empty file, expected rows; write it again")
-    found = next((ending for ending, magic in _MAGIC.items() if first.startswith(magic)), None)
-    promised = path.suffix.lower()
-    if promised in _MAGIC and found != promised:
-        raise ValueError(
-            f"{path}: got {found or 'uncompressed'} content (it begins with {first!r}), expected {promised} "
-            "as the ending says; rename the file or compress it again"
-        )
-    return found
 
 
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
@@ -187,14 +124,14 @@ class _Rows:
     def append(self, block: bytes) -> None:
         # No more rows than line ends, no more pairs than colons; one is spare, for a token that is no pair.
         text = np.frombuffer(block, np.uint8)
-        most_rows, most_pairs = np.count_nonzero(text == _NEWLINE), np.count_nonzero(text == _COLON) + 1
+        most_rows, most_pairs = np.count_nonzero(text == NEWLINE), np.count_nonzero(text == COLON) + 1
         labels, ends = np.empty(most_rows, SUM), np.empty(most_rows, np.int64)
         ids, values = np.empty(most_pairs, np.int64), np.empty(most_pairs, MEMBERSHIP)
-        n, found, hard, at = _parse(text, labels, ends, ids, values)
+        n, found, hard, at = parse(text, labels, ends, ids, values)
         for place, start, end in hard.tolist():
             _settle(block, place, start, end, labels, values)
         if at < len(block):
-            token = block[at : _token_end(text, at)]
+            token = block[at : token_end(text, at)]
             raise _Malformed(at, token, _expected_pair(token))
         self._widen(int(ids[:found].max(initial=-1)) + 1)
         self.lines += most_rows
@@ -244,165 +181,10 @@ def _expected_number(text: bytes, is_label: bool) -> str:
 def _expected_pair(token: bytes) -> str:
     identity, colon, _ = token.partition(b":")
     if colon and identity.isdigit():
-        return f"an id up to {_LARGEST_ID} (2**63 - 2, the last column scipy can count); hash to 62 bits"
+        return f"an id up to {LARGEST_ID} (2**63 - 2, the last column scipy can count); hash to 62 bits"
     if colon:
         return "decimal digits before the colon, as in 7:0.5; hash names to numbers first"
     return "'id:value', as in 7:0.5; put spaces between pairs and '#' before a comment"
-
-
-@_jit
-def _parse(
-    text: _Text,
-    labels: NDArray[np.float64],
-    ends: NDArray[np.int64],
-    ids: NDArray[np.int64],
-    values: NDArray[np.float32],
-) -> tuple[int, int, NDArray[np.int64], int]:
-    """Fills the arrays from whole lines, up to the first token that is no pair, at text[at].
-
-    Returns the number of rows, of pairs, (place, start, end) of every hard number, and at.
-    """
-    hard, n_hard = np.empty((16, 3), np.int64), 0
-    at, n, found, in_row = 0, 0, 0, False
-    while at < text.size:
-        at = _token_start(text, at)
-        if text[at] == _NEWLINE:
-            if in_row:
-                ends[n] = found
-                n += 1
-            at, in_row = at + 1, False
-        elif in_row and _is_query(text, at):
-            at = _token_end(text, at)
-        else:
-            start, place = at, ~n
-            if in_row:
-                start, place = _identity(text, at, ids, found), found
-                if start < 0:
-                    break
-                at, kind, values[found] = _value(text, start)
-                found += 1
-            else:
-                at, kind, labels[n] = _number(text, start)
-                in_row = True
-            if kind != _READ:
-                at = _token_end(text, at)
-                hard, n_hard = _noted(hard, n_hard, place, start, at), n_hard + 1
-    return n, found, hard[:n_hard], at
-
-
-@_jit
-def _noted(hard: NDArray[np.int64], n_hard: int, place: int, start: int, stop: int) -> NDArray[np.int64]:
-    if n_hard == hard.shape[0]:
-        grown = np.empty((2 * n_hard, 3), np.int64)
-        for i in range(n_hard):  # numba compiles a slice assignment, and its error text, for four seconds
-            for j in range(3):
-                grown[i, j] = hard[i, j]
-        hard = grown
-    hard[n_hard, 0], hard[n_hard, 1], hard[n_hard, 2] = place, start, stop
-    return hard
-
-
-@_jit
-def _ends_token(byte: int) -> bool:
-    return (byte <= _SPACE and (byte == _SPACE or _TAB <= byte <= _RETURN)) or byte == _HASH
-
-
-@_jit
-def _token_start(text: _Text, at: int) -> int:
-    """The next token of this line, or the line's end. Text ends with a line end, so no scan runs over."""
-    while text[at] != _NEWLINE and text[at] != _HASH and _ends_token(text[at]):
-        at += 1
-    if text[at] == _HASH:
-        while text[at] != _NEWLINE:
-            at += 1
-    return at
-
-
-@_jit
-def _token_end(text: _Text, at: int) -> int:
-    while not _ends_token(text[at]):
-        at += 1
-    return at
-
-
-@_jit
-def _is_query(text: _Text, at: int) -> bool:
-    """Whether a token begins with qid: (113, 105, 100, 58)."""
-    return bool(text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == _COLON)
-
-
-@_jit
-def _identity(text: _Text, at: int, ids: NDArray[np.int64], place: int) -> int:
-    """Reads the id before a colon into its place; where the value begins, or -1 if there is no such id."""
-    identity, colon = 0, at
-    while _ZERO <= text[colon] < _COLON:
-        digit = int(text[colon]) - _ZERO
-        if identity >= _LARGEST_ID // 10 and (identity > _LARGEST_ID // 10 or digit > _LARGEST_ID % 10):
-            return -1
-        identity, colon = 10 * identity + digit, colon + 1
-    ids[place] = identity
-    return colon + 1 if text[colon] == _COLON and colon > at else -1
-
-
-@_jit
-def _value(text: _Text, at: int) -> tuple[int, int, np.float32]:
-    """Where a number stops, its kind, and itself as float32.
-
-    One known to within 2**-50 is settled if both ends of that range round alike.
-    """
-    at, kind, value = _number(text, at)
-    if abs(value) > 3e38:  # near or beyond the end of float32
-        return at, _HARD, MEMBERSHIP(0.0)
-    if kind == _CLOSE and MEMBERSHIP(value * (1 - 2.0**-50)) == MEMBERSHIP(value * (1 + 2.0**-50)):
-        kind = _READ
-    return at, kind, MEMBERSHIP(value)
-
-
-@_jit
-def _number(text: _Text, at: int) -> tuple[int, int, float]:
-    """Where [sign] digits [. digits] [e [sign] digits] stops, its kind and value; anything else is hard."""
-    sign = -1.0 if text[at] == _MINUS else 1.0
-    if text[at] == _MINUS or text[at] == _PLUS:
-        at += 1
-    stop, mantissa, power = _digits(text, at, 0)
-    n_digits, at = stop - at, stop
-    if text[at] == _POINT:
-        stop, mantissa, dropped = _digits(text, at + 1, mantissa)
-        fraction = stop - at - 1
-        n_digits, power, at = n_digits + fraction, power - fraction + dropped, stop
-    if n_digits > 0 and (text[at] == 69 or text[at] == 101):  # E, e
-        at, exponent = _exponent(text, at + 1)
-        power += exponent
-    if n_digits == 0 or not _ends_token(text[at]) or abs(power) > 80:
-        return at, _HARD, 0.0
-    # sign * mantissa * 10**power: exact operands are rounded once and so correctly, others up to four times.
-    value = sign * mantissa * _POWERS[power] if power >= 0 else sign * mantissa / _POWERS[-power]
-    return at, (_READ if mantissa <= 2**53 and abs(power) <= 22 else _CLOSE), value
-
-
-@_jit
-def _digits(text: _Text, at: int, mantissa: int) -> tuple[int, int, int]:
-    """Where the digits end, the number that `mantissa` and they form, and how many it had no room for."""
-    dropped = 0
-    while _ZERO <= text[at] < _COLON:
-        if mantissa < 10**17:
-            mantissa = 10 * mantissa + int(text[at]) - _ZERO
-        else:
-            dropped += 1
-        at += 1
-    return at, mantissa, dropped
-
-
-@_jit
-def _exponent(text: _Text, at: int) -> tuple[int, int]:
-    """Where the exponent ends and its value; a missing one is as hard as one of 18 digits or more."""
-    negative = text[at] == _MINUS
-    if negative or text[at] == _PLUS:
-        at += 1
-    stop, size, _ = _digits(text, at, 0)
-    if stop == at:
-        size = 10**17
-    return stop, -size if negative else size
 
 
 def _writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +39,6 @@ def classes_from(stored: Any, tensor: NDArray[Any] | None) -> NDArray[Any] | Non
     if stored is None:
         return None
     labels = _string_array(stored) if tensor is None else tensor
-    if labels.ndim != 1:
-        raise ValueError(f"classes must be one-dimensional, got shape {labels.shape}")
-    if tensor is not None and (labels.dtype.kind not in "biuf" or labels.dtype.itemsize > 8):
-        raise ValueError(f"classes must be strings or numbers of at most 64 bits, got {labels.dtype}; convert y first")
     if labels.dtype.kind == "b" and (labels.view(np.uint8) > 1).any():
         raise ValueError("classes have truth values besides 0 and 1")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
@@ -53,7 +48,7 @@ def classes_from(stored: Any, tensor: NDArray[Any] | None) -> NDArray[Any] | Non
     return labels
 
 
-def _string_array(values: Sequence[str]) -> NDArray[Any]:
+def _string_array(values: tuple[str, ...]) -> NDArray[Any]:
     # Each string of an array takes the room of the longest: one long label among many short ones would take
     # far more memory than the file that names them.
     room = 4 * len(values) * max(map(len, values), default=0)

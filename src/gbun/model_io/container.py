@@ -1,8 +1,8 @@
 """Header and tensors as one safetensors file, sealed by a digest.
 
-The safetensors library writes and reads the file. It would let pass a tensor named twice, keys it does not
-know, and a header of any size: these are refused before it is asked. Files are read, never mapped into memory,
-as a mapped file that is cut short meanwhile ends the process.
+The safetensors library writes and reads the file. It would let pass a tensor named twice and keys it does not know:
+these are refused before it is asked. Files are read, never mapped into memory: a mapped file that is cut short
+meanwhile ends the process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from gbun.model_io.checks import anything, brief, record, strict_json
-from gbun.model_io.header import VERSION, canonical, checked
+from gbun.model_io.header import canonical, checked
 
 Tensors = Mapping[str, NDArray[Any]]
 
-# The one key of the metadata: the library writes several in random order.
+# The one key of the metadata: the library would write several in random order.
 KEY = "gbun"
 ENTRY = record({"dtype": anything, "shape": anything, "data_offsets": anything})
 
@@ -33,7 +33,7 @@ DIRECTORY_LIMIT = 2**25
 def pack(header: Mapping[str, Any], tensors: Tensors) -> bytes:
     """The file; the same header and tensors give the same bytes."""
     # The library takes an array's memory as it lies: it must lie row by row and be little-endian.
-    plain = {name: np.asarray(a, a.dtype.newbyteorder("<"), order="C") for name, a in tensors.items()}
+    plain = {name: np.asarray(array, array.dtype.newbyteorder("<"), order="C") for name, array in tensors.items()}
     content = save(plain, metadata={KEY: sealed(header, plain)})
     length = int.from_bytes(content[:8], "little")
     if length > DIRECTORY_LIMIT:
@@ -47,18 +47,18 @@ def pack(header: Mapping[str, Any], tensors: Tensors) -> bytes:
 def unpack(file: IO[bytes]) -> tuple[dict[str, Any], Tensors]:
     """The header, checked, and the tensors, just as `pack` was given them."""
     size = os.fstat(file.fileno()).st_size
-    if size < 8:
-        raise ValueError(f"the file has {size} bytes: empty, truncated or no model file")
     first = file.read(8)
     length = int.from_bytes(first, "little")
     if length > min(size - 8, DIRECTORY_LIMIT):
         raise ValueError(
-            f"no model file, or truncated: {length} bytes of directory in a file of {size}, "
+            f"no model file, or truncated: it has {size} bytes, of which {length} would be a directory; "
             f"at most {DIRECTORY_LIMIT} are read"
         )
     directory = file.read(length)
     text = _metadata(directory)
-    stated = _stated(text)
+    stated = strict_json(text, "header")
+    if isinstance(stated, dict):
+        stated.pop("digest", None)  # compared below, with all the text
     header = checked(stated)
     tensors = _tensors(first + directory + file.read(size - 8 - length))
     if sealed(stated, tensors) != text:
@@ -72,15 +72,16 @@ def sealed(header: Mapping[str, Any], tensors: Tensors) -> str:
     for name, array in sorted(tensors.items()):
         shape = ",".join(map(str, array.shape))
         sha.update(f"\n{name} {array.dtype.name} [{shape}]\n".encode())
-        sha.update(array.reshape(-1))
+        sha.update(array.reshape(-1).view(np.uint8).data)
     return canonical({**header, "digest": sha.hexdigest()})
 
 
 def _metadata(directory: bytes) -> str:
     """The text under our key, once the directory is found to be one that the library cannot misread."""
-    entries = strict_json(directory, "its directory")
+    source = directory.decode("utf-8", "replace")  # what is replaced is no JSON to the library
+    entries = strict_json(source, "its directory")
     # Spaces at the end are padding; what begins or ends otherwise was not written by us.
-    if not isinstance(entries, dict) or directory[:1] != b"{" or not directory.rstrip(b" ").endswith(b"}"):
+    if not isinstance(entries, dict) or source[:1] != "{" or source.rstrip(" ")[-1:] != "}":
         raise ValueError("no model file: its directory is not a JSON object")
     metadata = entries.pop("__metadata__", None)
     text = metadata.get(KEY) if isinstance(metadata, dict) and len(metadata) == 1 else None
@@ -91,22 +92,8 @@ def _metadata(directory: bytes) -> str:
     return text
 
 
-def _stated(text: str) -> dict[str, Any]:
-    """The header in the text, without its digest, once its version is found to be known here."""
-    values = strict_json(text, "header")
-    version = values.get("version") if isinstance(values, dict) else None
-    if type(version) is int and version > VERSION:
-        raise ValueError(
-            f"the file was written by a newer gbun: its format version is {version}, "
-            f"this gbun reads {VERSION}; upgrade gbun"
-        )
-    if type(version) is not int or version != VERSION:
-        raise ValueError(f"its format version is {brief(version)}, this gbun reads {VERSION}")
-    return {key: value for key, value in values.items() if key != "digest"}
-
-
 def _tensors(content: bytes) -> Tensors:
     try:
         return load(content)
-    except (SafetensorError, KeyError, ValueError, OverflowError) as error:  # KeyError: a dtype NumPy lacks
+    except (SafetensorError, KeyError, ValueError, OverflowError) as error:  # KeyError: a dtype that NumPy lacks
         raise ValueError(f"truncated or damaged file: its tensors cannot be read ({error})") from None

@@ -7,7 +7,6 @@ The format is documented in docs/model_format.md. Reading trusts nothing: a file
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,15 +27,12 @@ from gbun.networks import Family
 from gbun.objectives import Objective, objective_from
 
 PathLike = str | os.PathLike[str]
-PARTS = ("start", "centres", "factors", "heads")
 
 
 def write_model(path: PathLike, ensemble: Ensemble, description: Description) -> None:
     """Write the model to `path`; an existing file is replaced once the new one is complete, or not at all.
 
     >>> import tempfile
-    >>> from gbun.data.features import Schema
-    >>> from gbun.networks import Family
     >>> from gbun.objectives import SquaredError
     >>> ones = np.ones((1, 2), dtype=np.float32)
     >>> family, start, heads = Family(seed=7, n_outputs=2), np.array([0.5]), ones[..., None]
@@ -65,7 +61,7 @@ def read_model(path: PathLike) -> tuple[Ensemble, Description]:
 
 
 def _tensors_of(ensemble: Ensemble) -> Tensors:
-    tensors: dict[str, Any] = {name: getattr(ensemble, name) for name in PARTS}
+    tensors: dict[str, Any] = {name: getattr(ensemble, name) for name in ("start", "centres", "factors", "heads")}
     for name in ("dense", "sparse"):
         scale: ColumnScale | None = getattr(ensemble.scaling, name)
         if scale is not None:
@@ -75,39 +71,66 @@ def _tensors_of(ensemble: Ensemble) -> Tensors:
 
 def _model_from(header: Mapping[str, Any], tensors: Tensors) -> tuple[Ensemble, Description]:
     """The model, once header and tensors are found to fit each other."""
-    _check_names(header, tensors)
     family, scaling = Family(**header["family"]), header["scaling"]
-    C, T, K = _length(tensors, "start"), _length(tensors, "heads"), family.n_outputs
-    if C == 0:
-        raise ValueError("start must have at least one score, got none")
+    sizes = _checked_sizes(_specs(header), tensors, family.n_outputs)
+    dense = ColumnScale(tensors["dense.centre"], tensors["dense.factor"]) if scaling["dense"] else None
+    sparse = _sparse_scale(tensors) if scaling["sparse"] else None
     ensemble = Ensemble(
         family,
-        Scaling(
-            scaling["name"],
-            _scale(tensors, "dense") if scaling["dense"] else None,
-            _scale(tensors, "sparse") if scaling["sparse"] else None,
-        ),
-        _objective(header["objective"], C),
-        _floats(tensors, "start", "float64", (C,)),
-        _floats(tensors, "centres", "float32", (T, K)),
-        _floats(tensors, "factors", "float32", (T, K)),
-        _floats(tensors, "heads", "float32", (T, K, C)),
+        Scaling(scaling["name"], dense, sparse),
+        _objective(header["objective"], sizes["C"]),
+        *(tensors[name] for name in ("start", "centres", "factors", "heads")),
     )
-    return ensemble, _description(header["description"], tensors, C)
+    return ensemble, _description(header["description"], tensors, sizes["C"])
 
 
-def _check_names(header: Mapping[str, Any], tensors: Tensors) -> None:
-    """The tensors must be those that the header speaks of."""
-    wanted = set(PARTS)
+def _specs(header: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """dtype and shape of each tensor that the header speaks of; a letter is the same number wherever it stands."""
+    specs = {
+        "start": ("float64", "C"),
+        "heads": ("float32", "TKC"),
+        "centres": ("float32", "TK"),
+        "factors": ("float32", "TK"),
+    }
     if header["scaling"]["dense"]:
-        wanted |= {"dense.centre", "dense.factor"}
+        specs |= {"dense.centre": ("float64", "m"), "dense.factor": ("float64", "m")}
     if header["scaling"]["sparse"]:
-        wanted |= {"sparse.ids", "sparse.centre", "sparse.factor"}
+        specs |= {"sparse.centre": ("float64", "s"), "sparse.factor": ("float64", "s"), "sparse.ids": ("integers", "s")}
     if header["description"]["classes"] == "tensor":
-        wanted |= {"classes"}
-    missing, extra = sorted(wanted - set(tensors)), sorted(set(tensors) - wanted)
+        specs |= {"classes": ("numbers", "c")}
+    return specs
+
+
+def _checked_sizes(specs: Mapping[str, tuple[str, str]], tensors: Tensors, n_outputs: int) -> dict[str, int]:
+    """What the letters stand for, once the tensors are those of the specs and hold neither NaN nor infinity."""
+    missing, extra = sorted(specs.keys() - tensors.keys()), sorted(tensors.keys() - specs.keys())
     if missing or extra:
         raise ValueError(f"tensors do not fit the header: missing {missing}, not expected {brief(extra)}")
+    sizes = {"K": n_outputs}
+    for name, (dtype, shape) in specs.items():
+        array = tensors[name]
+        sizes = {**dict(zip(shape, array.shape, strict=False)), **sizes}
+        if not _is_of(dtype, array.dtype) or array.shape != tuple(sizes.get(letter) for letter in shape):
+            wanted = ", ".join(f"{letter}={sizes[letter]}" if letter in sizes else letter for letter in shape)
+            raise ValueError(f"{name} must be {dtype} of shape ({wanted}), got {array.dtype.name} of {array.shape}")
+        if dtype.startswith("float") and not np.isfinite(array).all():
+            raise ValueError(f"{name} has NaN or infinite values")
+    if sizes["C"] == 0:
+        raise ValueError("start must have at least one score, got none")
+    return sizes
+
+
+def _is_of(wanted: str, dtype: np.dtype[Any]) -> bool:
+    kinds = {"integers": "iu", "numbers": "biuf"}.get(wanted)
+    # Never converted: another dtype would predict other bits.
+    return dtype.name == wanted if kinds is None else dtype.kind in kinds and dtype.itemsize <= 8
+
+
+def _sparse_scale(tensors: Tensors) -> ColumnScale:
+    ids = tensors["sparse.ids"]
+    if (ids[1:] <= ids[:-1]).any():  # they are looked up by bisection
+        raise ValueError("sparse.ids must increase, each id once")
+    return ColumnScale(tensors["sparse.centre"], tensors["sparse.factor"], ids)
 
 
 def _objective(fields: Mapping[str, Any], n_scores: int) -> Objective:
@@ -127,45 +150,12 @@ def _description(fields: Mapping[str, Any], tensors: Tensors, n_scores: int) -> 
     return Description(**{**fields, "schema": Schema(**fields["schema"]), "classes": classes})
 
 
-def _scale(tensors: Tensors, name: str) -> ColumnScale:
-    length = _length(tensors, f"{name}.centre")
-    centre = _floats(tensors, f"{name}.centre", "float64", (length,))
-    factor = _floats(tensors, f"{name}.factor", "float64", (length,))
-    if name == "dense":
-        return ColumnScale(centre, factor)
-    ids = tensors[f"{name}.ids"]
-    if ids.dtype.kind not in "iu" or ids.shape != (length,):
-        raise ValueError(f"{name}.ids must be {length} integers, got {ids.dtype.name} of shape {ids.shape}")
-    if (ids[1:] <= ids[:-1]).any():  # they are looked up by bisection
-        raise ValueError(f"{name}.ids must increase, each id once")
-    return ColumnScale(centre, factor, ids)
-
-
-def _length(tensors: Tensors, name: str) -> int:
-    if tensors[name].ndim == 0:
-        raise ValueError(f"{name} must be an array, got a single number")
-    return len(tensors[name])
-
-
-def _floats(tensors: Tensors, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
-    """The tensor of this name, of exactly this dtype and shape, with no NaN or infinity in it."""
-    array = tensors[name]
-    # Never converted: another dtype would predict other bits.
-    if array.dtype.name != dtype or array.shape != shape:
-        raise ValueError(f"{name} must be {dtype} of shape {shape}, got {array.dtype.name} of shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} has NaN or infinite values")
-    return array
-
-
 def _check_is_file(path: PathLike) -> None:
-    try:
-        mode = Path(path).stat().st_mode
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: there is no such model file") from None
-    if stat.S_ISDIR(mode):
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}: there is no such model file")
+    if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a model file")
-    if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
+    if not Path(path).is_file():  # opening a pipe would wait for its writer
         raise ValueError("not a regular file")
 
 

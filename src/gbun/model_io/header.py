@@ -22,9 +22,9 @@ from gbun.model_io.checks import (
     number,
     one_of,
     optional,
+    parameter,
     record,
-    scalar,
-    sequence,
+    strings,
     table,
     text,
     whole,
@@ -72,35 +72,15 @@ def _objective(name: str, value: Any) -> dict[str, Any]:
     return {"name": which["name"], "parameters": parameters}
 
 
-def _classes(name: str, value: Any) -> Any:
-    """None, "tensor" when the labels are numbers, or the labels themselves."""
-    if value is None or value == "tensor":
-        return value
-    if not isinstance(value, list):
-        raise ValueError(f'{name} must be null, "tensor" or a list of strings, got {brief(value)}')
-    return sequence(text)(name, value)
-
-
-def _parameter(name: str, value: Any) -> Any:
-    return list(sequence(scalar)(name, value)) if isinstance(value, list) else scalar(name, value)
-
-
 SCALING = record({"name": one_of("auto", "standard", "none"), "dense": flag, "sparse": flag})
-SCHEMA = record(
-    {
-        "kind": text,
-        "n_columns": optional(COUNT),
-        "names": optional(sequence(text)),
-        "categorical": sequence(text),
-    }
-)
+SCHEMA = record({"kind": text, "n_columns": optional(COUNT), "names": optional(strings), "categorical": strings})
 DESCRIPTION = record(
     {
         "task": one_of("classification", "multilabel", "regression"),
         "schema": SCHEMA,
-        "classes": _classes,
+        "classes": lambda name, value: value if value in (None, "tensor") else strings(name, value),
         "single_column": flag,
-        "parameters": table(_parameter),
+        "parameters": table(parameter),
         "best_round": optional(COUNT),
         "best_score": optional(number("that is finite", lambda _: True)),
     }
@@ -119,13 +99,12 @@ HEADER = record(
 def header_of(ensemble: Ensemble, description: Description, classes: Any) -> Any:
     """The header of a model, unchecked; `classes` is what `stored_classes` made of its labels."""
     objective, scaling = ensemble.objective, ensemble.scaling
-    has = {part: getattr(scaling, part) is not None for part in ("dense", "sparse")}
     return _plain(
         {
             "version": VERSION,
             "family": asdict(ensemble.family),
             "objective": {"name": objective.name, "parameters": objective.parameters()},
-            "scaling": {"name": scaling.name, **has},
+            "scaling": {"name": scaling.name, "dense": scaling.dense is not None, "sparse": scaling.sparse is not None},
             "description": {**vars(description), "schema": asdict(description.schema), "classes": classes},
         }
     )
@@ -137,22 +116,23 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def checked(values: Any) -> dict[str, Any]:
     """The header, its values of the right types and within their ranges."""
+    version = values.get("version", VERSION) if isinstance(values, dict) else VERSION
+    if isinstance(version, int) and version > VERSION:  # said before its new keys are complained of
+        raise ValueError(f"the file was written by a newer gbun, in format version {brief(version)}; upgrade gbun")
     header: dict[str, Any] = HEADER("header", values)
     family, schema = header["family"], header["description"]["schema"]
     outputs, group = family["n_outputs"], family["group_size"]
     if group is not None and outputs % group:
         raise ValueError(f"header.family.group_size must divide n_outputs ({outputs}), got {group}")
-    columns = schema["n_columns"] if schema["kind"] == "array" else None
+    columns, schema_columns = family["n_columns"], schema["n_columns"] if schema["kind"] == "array" else None
     # Kernels keep a table of n_columns rows and read it without looking: ids beyond must be impossible.
-    if family["n_columns"] not in (None, columns):
-        raise ValueError(f"header.family.n_columns must be null or the schema's ({columns}), got {family['n_columns']}")
+    if columns not in (None, schema_columns):
+        raise ValueError(f"header.family.n_columns must be null or the schema's ({schema_columns}), got {columns}")
     return header
 
 

@@ -1,0 +1,69 @@
+"""Cross-validation: all folds boosted in step, so that their mean can decide when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gbun.boosting import Training, add_round, evaluate
+from gbun.callbacks import EarlyStopping
+from gbun.config import Parameters, parameters_from
+from gbun.data.ingest import ingest
+from gbun.kernels.threads import Threads, threads
+from gbun.splits import deal
+from gbun.targets import make_target
+from gbun.training import Data, as_dataset, assemble, make_shard
+
+
+def cv(
+    params: Mapping[str, Any] | Parameters | None,
+    data: Data,
+    num_boost_round: int | None = None,
+    *,
+    nfold: int = 5,
+    stratified: bool = True,
+    seed: int = 0,
+    task: str | None = None,
+) -> dict[str, list[float]]:
+    """Cross-validation, all folds in step: {"valid rmse-mean": [one a round], "valid rmse-std": [...]}.
+
+    With `early_stopping_rounds` the mean of the last metric over the folds decides, and the lists end at the best
+    round. Rows are dealt to folds at random, class by class when `stratified`.
+    """
+    parameters = parameters_from(params)
+    n_rounds = num_boost_round or parameters.n_estimators
+    stopper = EarlyStopping(parameters.early_stopping_rounds or n_rounds)
+    results: dict[str, list[float]] = {}
+    with threads(parameters.n_jobs) as pool:
+        runs = _folds(parameters, data, nfold, stratified, seed, task, pool)
+        stopper.before_training(runs[0], n_rounds)
+        for t in range(n_rounds):
+            for run in runs:
+                add_round(run, t)
+            values = [evaluate(run)["valid"] for run in runs]
+            for metric in values[0]:
+                per_fold = [v[metric] for v in values]
+                results.setdefault(f"valid {metric}-mean", []).append(float(np.mean(per_fold)))
+                results.setdefault(f"valid {metric}-std", []).append(float(np.std(per_fold)))
+            if stopper.improves_no_more(results[f"valid {stopper.watched_metric}-mean"][-1], t):
+                break
+    if parameters.early_stopping_rounds is not None:
+        results = {name: series[: stopper.best_round + 1] for name, series in results.items()}
+    return results
+
+
+def _folds(
+    parameters: Parameters, data: Data, nfold: int, stratified: bool, seed: int, task: str | None, pool: Threads
+) -> list[Training]:
+    """A training for each fold, with the fold's own rows to watch."""
+    dataset = as_dataset(data)
+    features, schema = ingest(dataset.X)
+    target = make_target(parameters, dataset.y, task)
+    shard = make_shard(features, target.y, dataset, target)
+    if not 2 <= nfold <= shard.n_rows:
+        raise ValueError(f"nfold must be from 2 to the number of rows ({shard.n_rows}), got {nfold}")
+    fold = deal(target.y, nfold, seed, stratified and target.task == "classification")
+    parts = [(shard.take(np.flatnonzero(fold != k)), shard.take(np.flatnonzero(fold == k))) for k in range(nfold)]
+    return [assemble(parameters, target, schema, train, {"valid": valid}, pool) for train, valid in parts]

@@ -1,0 +1,48 @@
+"""What the library chooses when the user does not: the networks that parameters and input ask for, and their seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gbun.config import Parameters
+from gbun.data.features import Features, Schema
+from gbun.networks import Family
+
+# docs/parameters.md has the evidence.
+DENSE_DENSITY = 0.1  # the paper's: nine weights of ten are zero
+DENSE_GROUP = 16
+DENSE_TEMPERATURE = 2.0
+SPARSE_TEMPERATURE = 1.0
+
+
+def family_for(parameters: Parameters, features: Features, schema: Schema) -> Family:
+    """The networks these parameters and this input ask for."""
+    dense, K = features.dense is not None, parameters.n_neurons
+    temperature = DENSE_TEMPERATURE if dense else SPARSE_TEMPERATURE
+    group_size = DENSE_GROUP if dense and K % DENSE_GROUP == 0 else K
+    return Family(
+        seed=seed_of(parameters.random_state),
+        n_outputs=K,
+        density=DENSE_DENSITY if parameters.density is None else parameters.density,
+        sparse_density=1.0 if parameters.density is None else parameters.density,
+        temperature=temperature if parameters.temperature is None else parameters.temperature,
+        group_size=group_size if parameters.group_size is None else parameters.group_size,
+        n_columns=schema.n_columns if schema.kind == "array" else None,
+    )
+
+
+def seed_of(random_state: Any) -> int:
+    """The seed of the networks; 0, the paper's, for None."""
+    if random_state is None:
+        return 0
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        if not 0 <= random_state < 2**63:
+            raise ValueError(f"random_state must be from 0 to 2^63 - 1, got {random_state}")
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    raise ValueError(f"random_state must be an integer, a Generator, a RandomState or None, got {random_state!r}")

@@ -1,0 +1,35 @@
+"""Models written by earlier versions load, and predict what they predicted when they were written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gbun
+
+MODELS = sorted((Path(__file__).parent / "golden").glob("v*.gbun"))
+
+
+def test_there_are_golden_models_of_every_version() -> None:
+    assert {path.name.split("_")[0] for path in MODELS} == {"v1"}
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_old_models_predict_the_same(path: Path) -> None:
+    stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    model = gbun.load_model(path)
+    # Other processors round exponentials differently in the last digit of float32, no more.
+    np.testing.assert_allclose(model.decision_function(stored["X"]), stored["scores"], rtol=1e-4, atol=1e-5)
+    if model.description.task == "regression":
+        np.testing.assert_allclose(model.predict(stored["X"]), stored["prediction"], rtol=1e-4, atol=1e-5)
+    else:
+        assert model.predict(stored["X"]).tolist() == stored["prediction"]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_a_loaded_model_is_saved_to_the_same_bytes(path: Path, tmp_path: Path) -> None:
+    gbun.load_model(path).save_model(tmp_path / "again.gbun")
+    assert (tmp_path / "again.gbun").read_bytes() == path.read_bytes()
