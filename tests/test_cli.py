@@ -145,7 +145,7 @@ def test_every_parameter_has_an_option_with_its_sentence_and_default(call):
 
 def test_every_parameter_reaches_the_training(call, tmp_path):
     given = {
-        "objective": "softmax", "n_estimators": 3, "n_neurons": 32, "learning_rate": 0.5, "reg_lambda": 0.01,
+        "objective": "softmax", "n_estimators": 3, "n_neurons": 32, "learning_rate": 0.5, "reg_lambda": 0.02,
         "reg_form": "absolute", "temperature": 1.5, "group_size": 8, "density": 0.5, "scale": "none",
         "network": "hashed", "hessian": "per_class", "quantile": 0.25, "huber_delta": 2.0,
         "tweedie_power": 1.2, "eval_metric": "accuracy", "early_stopping_rounds": 2, "validation_fraction": 0.2,

@@ -1,0 +1,23 @@
+# Each target works on a fresh machine with Python >= 3.10, make and access to a package index.
+
+.PHONY: demo test check setup bench-accuracy
+
+demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
+	@scripts/setup.sh plots,frames,peers
+	.venv/bin/gbun demo
+
+test: check ## everything: style, types, import direction, tests, doctests
+	.venv/bin/pytest -n 2
+
+check: setup ## style, types, import direction
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+setup: ## .venv for development
+	@scripts/setup.sh dev
+
+bench-accuracy: setup ## make bench-accuracy DATA=folder [ARGS="--only letter"]
+	@test -n "$(DATA)" || { echo 'usage: make bench-accuracy DATA=folder-of-data-sets [ARGS="--only letter"]'; exit 2; }
+	.venv/bin/python -m benchmarks.accuracy --data "$(DATA)" $(ARGS)
