@@ -59,7 +59,8 @@ class LightGBM:
             if perf_counter() > ends:
                 raise lightgbm.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
 
-        model = lightgbm.LGBMClassifier(n_estimators=1000, verbose=-1, n_jobs=-1, **settings)
+        watched = "auc" if metric == "auc" else "multi_error"
+        model = lightgbm.LGBMClassifier(n_estimators=1000, verbose=-1, n_jobs=-1, metric=watched, **settings)
         model.fit(*fit, eval_set=[valid], callbacks=[lightgbm.early_stopping(patience, verbose=False), stop])
         rounds = model.best_iteration_ or model.n_iter_
         return score(metric, valid[1], model.predict_proba(valid[0], num_iteration=rounds)), rounds
@@ -84,8 +85,11 @@ class XGBoost:
                 return perf_counter() > ends
 
         y_fit, y_valid = _codes(fit[1]), _codes(valid[1])
-        early = xgboost.callback.EarlyStopping(patience, save_best=True)
-        model = xgboost.XGBClassifier(n_estimators=1000, tree_method="hist", callbacks=[early, Stop()], **settings)
+        watched = "auc" if metric == "auc" else "merror"
+        early = xgboost.callback.EarlyStopping(rounds=patience, save_best=True)
+        model = xgboost.XGBClassifier(
+            n_estimators=1000, tree_method="hist", callbacks=[early, Stop()], eval_metric=watched, **settings
+        )
         model.fit(fit[0], y_fit, eval_set=[(valid[0], y_valid)], verbose=False)
         return score(metric, y_valid, model.predict_proba(valid[0])), model.get_booster().num_boosted_rounds()
 
