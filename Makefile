@@ -4,7 +4,7 @@
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
-	.venv/bin/gbun demo
+	.venv/bin/gbun demo --output results/demo
 
 test: check ## everything: style, types, import direction, tests, doctests
 	.venv/bin/pytest -n 2

@@ -26,8 +26,8 @@ apt_install() {
 
 # A copy of pyproject.toml tells what was installed. "dev" has all the other extras in it.
 is_ready() {
-    for done in "$extras" dev; do
-        if cmp -s pyproject.toml ".venv/installed-$done.toml"; then
+    for installed in "$extras" dev; do
+        if cmp -s pyproject.toml ".venv/installed-$installed.toml"; then
             .venv/bin/python -c 'import gbun' 2>/dev/null && return
         fi
     done

@@ -301,7 +301,7 @@ def footnotes(entered: Sequence[Problem]) -> str:
             words = ", ".join(f"{name}={value}" for name, value in problem.settings.items())
             told.setdefault(words, []).append(problem.name)
     exceptions = "".join(f"; gbun has {words} on {', '.join(names)}" for words, names in told.items())
-    limits = "".join(f" On {p.name} peers may take {p.peers_may_take:.0f} s." for p in entered if p.peers_may_take)
+    limits = "".join(f" Peers may take {p.peers_may_take:.0f} s on {p.name}." for p in entered if p.peers_may_take)
     return (
         f"Trained on {1 - TEST_SHARE:.0%} of the rows, scored on the others. Training includes bringing the data into "
         "the learner's own form and scoring the test rows after each round; a tiny fit comes before, so imports and "
@@ -325,4 +325,4 @@ def note(result: Result) -> str:
     """Why a curve is short or absent."""
     if result.note != STOPPED:
         return result.note.partition(":")[0]
-    return f"{STOPPED if result.curve else 'no round'} after {result.seconds:.0f} s"
+    return f"{STOPPED} after {result.seconds:.0f} s" if result.curve else f"no round within {result.seconds:.0f} s"

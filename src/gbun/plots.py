@@ -30,7 +30,7 @@ def plot_curves(panels: Sequence[Panel], path: str | Path) -> Path:
         raise ValueError("panels must hold at least one Panel, got none")
     n_columns = min(2, len(panels))
     n_rows = -(-len(panels) // n_columns)
-    figure = new_figure(5.2 * n_columns, 3.5 * n_rows)
+    figure = new_figure(5.4 * n_columns, 3.7 * n_rows)
     for i, panel in enumerate(panels):
         draw_panel(figure.add_subplot(n_rows, n_columns, i + 1), panel)
     path = Path(path)
@@ -83,8 +83,9 @@ def new_figure(width: float, height: float) -> Figure:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as missing:
         raise ImportError("plotting needs matplotlib: pip install 'gbun[plots]'") from missing
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     FigureCanvasAgg(figure)
     return figure
