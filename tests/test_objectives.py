@@ -185,8 +185,18 @@ def test_weight_two_is_the_row_twice(objective, seed):
     g2, h2 = repeated.derivatives(y[twice], scores[twice], np.ones(len(twice)))
     np.testing.assert_allclose(g.sum(axis=0), g2.sum(axis=0), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(h.sum(axis=0), h2.sum(axis=0), rtol=1e-6)
-    start = weighted.start(y, times.astype(float), SOLO)
-    np.testing.assert_allclose(start, repeated.start(y[twice], np.ones(len(twice)), SOLO), rtol=1e-9, atol=1e-9)
+    start, again = weighted.start(y, times * 1.0, SOLO), repeated.start(y[twice], np.ones(len(twice)), SOLO)
+    if objective.name != "quantile":  # which has a flat place where q x N is a whole number: see below
+        np.testing.assert_allclose(start, again, rtol=1e-9, atol=1e-9)
+    losses = [times @ weighted.loss(y, np.tile(s, (len(y), 1))) for s in (start, again)]
+    assert losses[0] == pytest.approx(losses[1])
+
+
+@pytest.mark.xfail(strict=True, reason="where slopes of q - 1 and q cancel, how they are added decides: 3 and 2")
+def test_the_start_of_a_quantile_does_not_depend_on_the_order_of_rows():
+    y = np.arange(10.0)
+    starts = [Quantile(0.3, 0.01).start(rows, np.ones(10), SOLO)[0] for rows in (y, y[::-1])]
+    assert starts[0] == pytest.approx(starts[1])
 
 
 @every
@@ -336,16 +346,10 @@ def test_one_hessian_for_each_output_is_one_system_for_each():
     np.testing.assert_allclose(shared.predict(X), each.predict(X), atol=1e-5)
 
 
-@pytest.mark.parametrize("h", ["n", "n x 1"])
-def test_derivatives_may_be_vectors_or_columns(h):
+def test_derivatives_may_be_columns():
     X, y, weight = numbers()
-
-    def columns(y, scores, weight):
-        g, hessian = squared(y, scores, weight)
-        return g[:, None], hessian[:, None] if h == "n x 1" else hessian
-
-    a, b = fitted(columns, X, y, weight), fitted(squared, X, y, weight)
-    np.testing.assert_array_equal(a.predict(X), b.predict(X))
+    a = fitted(lambda *given: tuple(d[:, None] for d in squared(*given)), X, y, weight)
+    np.testing.assert_array_equal(a.predict(X), fitted(squared, X, y, weight).predict(X))
 
 
 WRONG = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import platform
 import warnings
 from importlib.metadata import version
@@ -118,6 +119,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/accuracy"))
     args = parser.parse_args()
     warnings.filterwarnings("ignore", module="lightgbm|xgboost|sklearn")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     console = Console(width=180)
     names = [n for n in args.only.split(",") if n] or [p.name for p in PROBLEMS]
     unknown = set(names) - {p.name for p in PROBLEMS} - {"memory"}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbun import GBUNClassifier
-from gbun.callbacks import Callback, TimeBudget
+from gbun.callbacks import Callback, Log, TimeBudget
 from gbun.collectives import Solo
 from gbun.metrics import get_metric
 
@@ -38,13 +38,15 @@ class Gbun:
     name = "gbun"
 
     def choose(self, settings: dict[str, Any], fit: Any, valid: Any, metric: str, patience: int, budget: float) -> Any:
-        model = GBUNClassifier(eval_metric=metric, early_stopping_rounds=patience, verbose=1, **settings)
-        callbacks: list[Callback] = [] if budget == np.inf else [TimeBudget(budget)]
+        model = GBUNClassifier(eval_metric=metric, early_stopping_rounds=patience, **settings)
+        callbacks: list[Callback] = [Log(every=20)] if budget == np.inf else [Log(every=20), TimeBudget(budget)]
         model.fit(*fit, eval_set=valid, callbacks=callbacks)
         return model.best_score_, model.n_estimators_
 
     def refit(self, settings: dict[str, Any], rounds: int, train: Any) -> Callable[[Any], Any]:
-        return GBUNClassifier(**{**settings, "n_estimators": rounds}, verbose=1).fit(*train).predict_proba
+        return (
+            GBUNClassifier(**{**settings, "n_estimators": rounds}).fit(*train, callbacks=[Log(every=20)]).predict_proba
+        )
 
 
 class LightGBM:

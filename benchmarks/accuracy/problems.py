@@ -115,7 +115,7 @@ PROBLEMS = [
         news20_binary,
         "auc",
         ">= .992",
-        [{**FAST, "n_estimators": 200, "n_neurons": 1024, "temperature": 0.5}],
+        [{**FAST, "n_estimators": 250, "n_neurons": 512, "temperature": 0.25, "learning_rate": 0.5}],
     ),
     Problem(
         "rcv1_binary",
