@@ -26,8 +26,8 @@ def numbers(seed=0):
 Y = (numbers() @ [1.0, -1.0, 0.5, 0.0]) + np.sin(np.arange(N))
 
 
-def fit(X, y=Y, **parameters):
-    return GBUNRegressor(**{**SMALL, **parameters}).fit(X, y)
+def fit(X, y=Y, *, eval_set=None, **parameters):
+    return GBUNRegressor(**{**SMALL, **parameters}).fit(X, y, eval_set=eval_set)
 
 
 def scores(model, X):
@@ -41,15 +41,12 @@ def same_model(a, b):
 
 
 def assert_like_plain(X, plain, **parameters):
-    """The estimator and the native API read X as they read `plain`, in training and in prediction."""
-    model, wanted = fit(X, **parameters), fit(plain, **parameters)
-    same_model(model, wanted)
-    np.testing.assert_array_equal(model.predict(X), wanted.predict(plain))
-    native = gbun.train({**SMALL, **parameters}, (X, Y))
-    same_model(native, wanted)
-    np.testing.assert_array_equal(native.predict(X), wanted.predict(plain))
-    watched = fit(plain, **parameters).fit(plain, Y, eval_set=[(X, Y), (plain, Y)]).evals_result_
-    assert watched["eval_0"] == watched["eval_1"]
+    """The estimator and the native API read X as they read `plain`: to train on, to watch and to predict."""
+    wanted = fit(plain, eval_set=[(X, Y), (plain, Y)], **parameters)
+    assert wanted.evals_result_["eval_0"] == wanted.evals_result_["eval_1"]
+    for model in (fit(X, **parameters), gbun.train({**SMALL, **parameters}, (X, Y))):
+        same_model(model, wanted)
+        np.testing.assert_array_equal(model.predict(X), wanted.predict(plain))
 
 
 def readonly(array):
@@ -173,11 +170,10 @@ def test_a_model_predicts_the_other_form(kind, scale):
     X = numbers().astype(np.float64)
     X[3, 2] = np.nan
     for a, b in [(np.asarray, kind), (kind, np.asarray), (kind, pd.DataFrame)]:
-        model = fit(a(X), scale=scale)
+        model = fit(a(X), scale=scale, eval_set=[(a(X), Y), (b(X), Y)])
+        assert model.evals_result_["eval_0"] == model.evals_result_["eval_1"]
         np.testing.assert_array_equal(model.predict(b(X)), model.predict(a(X)))
         np.testing.assert_array_equal(model.model_.predict(b(X)), model.predict(a(X)))
-        watched = fit(a(X), scale=scale).fit(a(X), Y, eval_set=[(a(X), Y), (b(X), Y)]).evals_result_
-        assert watched["eval_0"] == watched["eval_1"]
 
 
 # Data frames: a number, a truth value and a name a row, each of them missing here and there

@@ -1,0 +1,366 @@
+"""Bad input: each case names what is done, the error it must give, and the words its message must have.
+
+A message names the argument, what came, and what was expected or what to do. Cases with `bug=` do not yet.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from sklearn.exceptions import NotFittedError
+
+import gbun
+from gbun import GBUNClassifier, GBUNRegressor
+from gbun.callbacks import Checkpoint, EarlyStopping, History, LearningRateSchedule, TimeBudget
+from gbun.config import Choice, Interval, parameter_fields
+
+N = 20
+SMALL = {"n_estimators": 2, "n_neurons": 4}
+X = np.random.default_rng(0).normal(size=(N, 3))
+Y, C = X[:, 0], np.arange(N) % 2
+FRAME = pd.DataFrame(X, columns=["age", "size", "cost"])
+MIXED = pd.DataFrame({"city": ["Rome", "Oslo"] * 10, "age": Y})
+DICTS = [{"age": float(v)} for v in Y]
+TOKENS = [["a", "b"], ["c"]] * 10
+
+
+def train(X=X, y=Y, weight=None, margin=None, *, rounds=None, **more):
+    """The native API; parameters among `more` are taken out of it."""
+    names = {f.name for f in parameter_fields()}
+    params = {**SMALL, **{k: v for k, v in more.items() if k in names}}
+    return gbun.train(params, (X, y, weight, margin), rounds, **{k: v for k, v in more.items() if k not in names})
+
+
+def regress(X=X, y=Y, *, fit=(), **parameters):
+    return GBUNRegressor(**{**SMALL, **parameters}).fit(X, y, **dict(fit))
+
+
+def classify(X=X, y=C, *, fit=(), **parameters):
+    return GBUNClassifier(**{**SMALL, **parameters}).fit(X, y, **dict(fit))
+
+
+def table(*cases):
+    return pytest.mark.parametrize(("action", "error", "words"), cases)
+
+
+def case(name, action, *words, error=ValueError, bug=None):
+    marks = [pytest.mark.xfail(strict=True, reason=bug)] if bug else []
+    return pytest.param(action, error, words, id=name, marks=marks)
+
+
+def refused(action, error, words):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(error) as caught:
+            action()
+    missing = [word for word in words if word not in str(caught.value)]
+    assert not missing, f"{missing} not in: {caught.value}"
+
+
+def with_value(value, row=7, column=2):
+    changed = X.copy()
+    changed[row, column] = value
+    return changed
+
+
+DATES = np.arange(3 * N).reshape(N, 3).astype("datetime64[D]")
+FORMS = ("X must be", "2-d array", "list of dicts")
+UNNAMED = "numpy's own message comes through: it does not name the argument"
+NO_PLACE = "scikit-learn's check comes first and says neither row nor column"
+SILENT = "taken for numbers without a word"
+
+
+@table(
+    case("1-d", lambda: train(Y), *FORMS, "(20,)", "reshape(-1, 1)"),
+    case("1-d, estimator", lambda: regress(Y), "Expected 2D array, got 1D array", "reshape(-1, 1)"),
+    case("3-d", lambda: train(X[:, :, None]), *FORMS, "(20, 3, 1)"),
+    case("3-d, estimator", lambda: regress(X[:, :, None]), "dim 3", "dim <= 2"),
+    case("1-d sparse", lambda: train(scipy.sparse.coo_array(Y)), "X", "2 dimensions", "(20,)"),
+    case("a Series", lambda: train(FRAME["age"]), *FORMS, "(20,)"),
+    case("nothing", lambda: train(None), *FORMS),
+    case("no rows", lambda: train(X[:0], Y[:0]), "X has no rows"),
+    case("no rows, estimator", lambda: regress(X[:0], Y[:0]), "0 sample(s)", "minimum of 1"),
+    case("no rows, list", lambda: train([], []), *FORMS, "(0,)"),
+    case("no columns", lambda: train(X[:, :0]), "X", "no columns", bug="a model of nothing is trained"),
+    case("no columns, sparse", lambda: train(scipy.sparse.csr_array((N, 0))), "X", "no columns", bug="likewise"),
+    case("no columns, estimator", lambda: regress(X[:, :0]), "0 feature(s)", "minimum of 1"),
+    case("no columns, frame", lambda: regress(FRAME[[]]), "X", "columns", bug=UNNAMED),
+    case("no rows to predict", lambda: regress(DICTS).predict([]), "X has no rows"),
+    case("rows of different lengths", lambda: train([[1, 2], [3]], [1, 2]), "X", bug=UNNAMED),
+    case("complex", lambda: train(X + 1j), "X", "complex128", bug="the imaginary part is dropped"),
+    case("complex, estimator", lambda: regress(X + 1j), "Complex data not supported"),
+    case("complex, sparse", lambda: train(scipy.sparse.csr_array(X + 1j)), "X must hold real numbers", "complex128"),
+    case("dates", lambda: train(DATES), "X", "datetime64", bug=SILENT),
+    case("dates, estimator", lambda: regress(DATES), "X", "datetime64", bug=SILENT),
+    case("dates, pandas", lambda: regress(FRAME.assign(day=DATES[:, 0])), "X['day']", "datetime64", "days since"),
+    case("dates, polars", lambda: train(pl.DataFrame({"day": DATES[:, 0]})), "X['day']", "Date", "days since"),
+    case("objects", lambda: train(np.array([[object()]] * N)), *FORMS, "object", error=TypeError),
+    case("strings", lambda: regress(np.array([["a"]] * N)), *FORMS, "<U1"),
+    case("texts", lambda: train(["a b"] * N), *FORMS, "list of token lists"),
+    case("a dict of columns", lambda: train({"age": Y}), *FORMS, "dict", error=TypeError),
+    case("lists in pandas", lambda: regress(pd.DataFrame({"a": [[1]] * N})), "X['a']", error=(TypeError, ValueError),
+         bug="factorize says: unhashable type"),
+    case("lists in polars", lambda: regress(pl.DataFrame({"a": [[1]] * N})), "X['a']", "List", "must hold numbers"),
+    case("columns of one name", lambda: regress(FRAME.set_axis(["a", "a", "b"], axis=1)), "X", "'a'", "must differ"),
+    case("dicts, then a list", lambda: regress([*DICTS[1:], [1]]), "X[19]", "must be a dict", "got list"),
+    case("tokens, then a dict", lambda: regress([*TOKENS[1:], {}]), "X[19]", "list of strings", "got dict"),
+    case("tokens, then numbers", lambda: train([*TOKENS[1:], [1]]), "X[19]", "list of strings"),
+    case("numbers, then a dict", lambda: train([[1.0]] * 19 + [{"a": 1}]), "X", bug=UNNAMED),
+    case("a list in a dict", lambda: train([*DICTS[1:], {"age": [1]}]), "X[19]['age']", "number, a string", "list"),
+    case("infinite", lambda: train(with_value(np.inf)), "X", "infinite", "row 7, column 2", "NaN means missing"),
+    case("infinite, estimator", lambda: regress(with_value(-np.inf)), "X", "row 7, column 2", bug=NO_PLACE),
+    case("infinite, predict", lambda: regress().predict(with_value(np.inf)), "X", "row 7, column 2", bug=NO_PLACE),
+    case("infinite, model", lambda: train().predict(with_value(np.inf)), "X", "row 7, column 2"),
+    case("infinite, eval_set", lambda: regress(fit={"eval_set": (with_value(np.inf), Y)}), "X of 'eval_0'", "row 7"),
+    case("infinite, sparse", lambda: train(scipy.sparse.csr_array(with_value(np.inf))), "X", "infinite", "row 7",
+         bug="says neither row nor column"),
+    case("infinite, dicts", lambda: train([*DICTS[1:], {"age": np.inf}]), "X[19]", "'age'", bug="says neither"),
+    case("infinite, frame", lambda: train(MIXED.assign(age=with_value(np.inf)[:, 2])), "row 7", "'age'",
+         bug="says column 0, the place among the numeric columns"),
+    case("beyond float32, not scaled", lambda: train(X * 1e40, scale="none"), "X", "float32",
+         bug="array must not contain infs or NaNs"),
+    case("beyond float32, sparse", lambda: train(scipy.sparse.csr_array(X * 1e40)), "X", "beyond float32"),
+)  # fmt: skip
+def test_features(action, error, words):
+    refused(action, error, words)
+
+
+TWO = np.column_stack([C, C])
+MIX = np.array(["a", 1] * 10, dtype=object)
+HOLE = np.array(["a", np.nan] * 10, dtype=object)
+
+
+@table(
+    case("none", lambda: train(y=None), "y is missing"),
+    case("none, estimator", lambda: regress(y=None), "requires y", "y is None"),
+    case("too short", lambda: train(y=Y[:4]), "X has 20 rows, y has 4", "one target for each row"),
+    case("too short, estimator", lambda: regress(y=Y[:4]), "inconsistent numbers of samples", "[20, 4]"),
+    case("too short, dicts", lambda: regress(DICTS, Y[:4]), "X has 20 rows, y has 4"),
+    case("3-d", lambda: train(y=Y.reshape(N, 1, 1)), "y must be one column", "(20, 1, 1)"),
+    case("a number", lambda: train(y=3.0), "y must be one column", "()"),
+    case("strings for a regressor", lambda: regress(y=["a", "b"] * 10), "y must hold numbers", "<U1", "classifier"),
+    case("NaN for a regressor", lambda: regress(y=np.r_[np.nan, Y[1:]]), "y has NaN", "drop or fill"),
+    case("infinite", lambda: train(y=np.r_[np.inf, Y[1:]]), "y has NaN or infinite", "drop or fill"),
+    case("NaN for a classifier", lambda: classify(y=np.r_[np.nan, C[1:]]), "Input y contains NaN"),
+    case("complex", lambda: train(y=Y + 1j), "y must", "complex128", bug="the imaginary part is dropped"),
+    case("dates", lambda: train(y=DATES[:, 0]), "y must", "datetime64", bug=SILENT),
+    case("one class", lambda: classify(y=np.ones(N)), "y must have at least 2 classes", "only one class: [1.0]"),
+    case("mixed labels", lambda: classify(y=MIX), "y must hold labels of one kind", "int", "str",
+         bug="check_classification_targets sorts them first: '<' not supported"),
+    case("missing label", lambda: classify(y=HOLE), "y must hold labels of one kind", bug="likewise"),
+    case("mixed labels, native", lambda: train(y=MIX), "y must hold labels of one kind", "int", "str"),
+    case("numbers for a classifier", lambda: classify(y=Y), "Unknown label type: continuous"),
+    case("numbers for a classifier, native", lambda: train(X.repeat(6, 0), np.arange(120.0), objective="softmax"),
+         "120 different values", "use a regressor"),
+    case("labels beyond 0 and 1", lambda: classify(y=TWO * 3), "y with several columns", "0 and 1"),
+    case("strings in columns", lambda: classify(y=np.array([["a", "b"]] * N)), "y with several columns", "0 and 1",
+         bug="advises the user of a classifier to use a classifier"),
+    case("Poisson, negative", lambda: regress(y=Y, objective="poisson"), "'poisson'", "y has -", "squared_error"),
+    case("Tweedie, negative", lambda: regress(y=Y, objective="tweedie"), "'tweedie'", "negative", "y has -"),
+    case("gamma, zero", lambda: regress(y=np.abs(Y) * C, objective="gamma"), "'gamma'", "positive", "y has 0"),
+    case("logistic, 3 classes", lambda: classify(y=np.arange(N) % 3, objective="logistic"), "2 classes", "y has 3"),
+    case("classes by squares", lambda: classify(objective="squared_error"), "'softmax'", "'squared_error'"),
+    case("numbers by softmax", lambda: regress(objective="softmax"), "objective='softmax'", "classifiers"),
+    case("two columns of huber", lambda: regress(y=TWO, objective="huber"), "'huber'", "one target", "2 columns"),
+    case("beyond float32", lambda: train(y=Y * 1e200), "y", "float32", bug="array must not contain infs or NaNs"),
+    case("unseen label", lambda: classify(fit={"eval_set": (X, C + 1)}), "y of 'eval_0'", "[2]", "known are [0, 1]"),
+    case("strings unseen", lambda: classify(fit={"eval_set": (X, ["a"] * N)}), "y of 'eval_0'", "['a']", "known are"),
+    case("eval: strings", lambda: regress(fit={"eval_set": (X, ["a"] * N)}), "y of 'eval_0' must hold numbers"),
+    case("eval: none", lambda: train(evals={"test": (X, None)}), "y of 'test' is missing"),
+    case("eval: two columns", lambda: train(evals={"test": (X, TWO)}), "y of 'test'", "(20, 2)"),
+    case("eval: too short", lambda: train(evals={"test": (X, Y[:4])}), "20", "4", "'test'", bug="which set?"),
+)  # fmt: skip
+def test_targets(action, error, words):
+    refused(action, error, words)
+
+
+ONES, W = np.ones(N), "sample_weight"
+
+
+@table(
+    case("too few", lambda: train(weight=ONES[1:]), W, "each of 20 rows", "(19,)"),
+    case("too few, estimator", lambda: regress(fit={W: ONES[1:]}), W, "each of 20 rows", "(19,)"),
+    case("a column", lambda: regress(fit={W: ONES[:, None]}), W, "(20, 1)"),
+    case("negative", lambda: regress(fit={W: -ONES}), W, "not negative"),
+    case("NaN", lambda: train(weight=ONES * np.nan), W, "finite"),
+    case("zero", lambda: regress(fit={W: 0 * ONES}), W, "zero for every row", "nothing to learn"),
+    *(case(f"{w} for all", lambda w=w: train(weight=w), W, bug="one number for all rows is not checked")
+      for w in (-1.0, 0.0, np.nan)),
+    case("strings", lambda: train(weight=["a"] * N), W, bug=UNNAMED),
+    case("of an evaluation set", lambda: train(evals={"t": (X, Y, -ONES)}), W, "not negative"),
+    case("unknown class_weight", lambda: classify(class_weight="even"), "class_weight", "'balanced'", "'even'"),
+    case("class_weight for others", lambda: classify(class_weight={7: 1}), "[0, 1]", "not in class_weight"),
+    case("class_weight negative", lambda: classify(class_weight={0: -1, 1: 1}), "class_weight",
+         bug="speaks of sample_weight, which the user did not give"),
+    case("margin: shape", lambda: train(margin=np.ones((N, 2))), "base_margin", "1 score(s)", "(20, 2)"),
+    case("margin: length", lambda: regress().predict(X, base_margin=ONES[1:]), "base_margin", "20 rows", "(19,)"),
+    case("margin: classes", lambda: classify(y=np.arange(N) % 3, fit={"base_margin": ONES}), "base_margin", "3 score"),
+    case("margin: NaN", lambda: regress(fit={"base_margin": ONES * np.nan}), "base_margin must be finite"),
+    case("margin: strings", lambda: train(margin=["a"] * N), "base_margin", bug=UNNAMED),
+)  # fmt: skip
+def test_weights_and_margins(action, error, words):
+    refused(action, error, words)
+
+
+@table(
+    case("number", lambda: regress().predict(X[:, :2]), "X has 2 features", "expecting 3"),
+    case("number, model", lambda: train().predict(X[:, :2]), "X has 2 features", "trained on 3"),
+    case("number, sparse", lambda: train().predict(scipy.sparse.csr_array(X[:, :2])), "X has 2 features"),
+    case("number, eval", lambda: train(evals={"t": (X[:, 1:], Y)}), "X of 't' has 2 features", "trained on 3"),
+    case("number, init_model", lambda: train(X[:, 1:], init_model=train()), "X has 2 features", "trained on 3"),
+    case("names", lambda: regress(FRAME).predict(FRAME.rename(columns={"age": "z"})), "feature names", "z", "age"),
+    case("names, model", lambda: train(FRAME).predict(FRAME.rename(columns={"age": "z"})), "['age']", "['z']"),
+    case("order", lambda: train(FRAME).predict(FRAME[["size", "age", "cost"]]), "another order", "'age', 'size'"),
+    case("numbers were names", lambda: regress(MIXED).predict(MIXED.assign(city=1.0)), "X['city']", "categories"),
+    case("names were numbers", lambda: regress(MIXED).predict(MIXED.assign(age="x")), "X['age']", "numbers", "astype"),
+    case("array for frame", lambda: regress(MIXED).predict(X), "data frame with categorical", "an array of 3"),
+    case("frame for array", lambda: train().predict(MIXED), "array of 3 columns", "data frame with categorical"),
+    case("dicts for array", lambda: regress().predict(DICTS), "array of 3 columns", "list of dicts"),
+    case("array for dicts", lambda: regress(DICTS).predict(X), "list of dicts", "array of 3 columns"),
+    case("tokens for dicts", lambda: regress(DICTS).predict(TOKENS), "list of dicts", "list of token lists"),
+    case("dicts for tokens", lambda: regress(TOKENS).predict(DICTS), "list of token lists", "list of dicts"),
+    *(case(f"not fitted: {m}", lambda m=m: getattr(GBUNClassifier(), m)(X), "not fitted", "fit", error=NotFittedError)
+      for m in ("predict", "predict_proba", "decision_function", "staged_predict", "save_model")),
+    case("too many rounds", lambda: regress().predict(X, n_rounds=3), "n_rounds", "2 rounds", "got 3"),
+    case("fewer than none", lambda: train().predict(X, n_rounds=-1), "n_rounds", "from 0", "got -1"),
+    case("half a round", lambda: train().predict(X, n_rounds=1.5), "n_rounds", "1.5", error=(TypeError, ValueError),
+         bug="slice indices must be integers"),
+    case("no probabilities", lambda: train().predict_proba(X), "predict_proba", "classifier", "squared_error"),
+    case("missing folder", lambda: regress().save_model("/nowhere/m.gbun"), "/nowhere", "create it first",
+         error=FileNotFoundError),
+    case("a folder", lambda: regress().save_model("/"), "is a folder", "name of a file", error=IsADirectoryError),
+    case("no such file", lambda: gbun.load_model("nowhere.gbun"), "nowhere.gbun", "no such", error=FileNotFoundError),
+    case("init_model: file", lambda: train(init_model="nowhere.gbun"), "nowhere.gbun", error=FileNotFoundError),
+    case("init_model: type", lambda: train(init_model=5), "init_model", "int", error=(TypeError, ValueError),
+         bug="'int' object has no attribute 'description'; an estimator could well be taken, too"),
+    case("init_model: objective", lambda: train(objective="huber", init_model=train()), "init_model", "'huber'"),
+    case("init_model: labels", lambda: classify(y=C + 1, fit={"init_model": classify().model_}), "y has labels", "[2]"),
+)  # fmt: skip
+def test_models_for_other_features(action, error, words):
+    refused(action, error, words)
+
+
+def nonsense(*result):
+    return lambda y, scores, weight: (
+        result[0] if len(result) == 1 else tuple(r if r is not None else weight for r in result)
+    )
+
+
+EITHER = (TypeError, ValueError)
+ATTRIBUTE = "fails where the callback is used: no attribute 'last'"
+TEST = {"t": (X, Y)}
+PAIR = "objective must return the pair (gradient, Hessian)"
+
+
+@table(
+    case("params: not a dict", lambda: gbun.train(5, (X, Y)), "params", error=EITHER, bug="'int' is not iterable"),
+    case("params and data swapped", lambda: gbun.train((X, Y), SMALL), "params", error=EITHER, bug="ambiguous truth"),
+    case("data: X alone", lambda: gbun.train(SMALL, X), "data", "(X, y[, weight[, base_margin]])", "ndarray"),
+    case("data: none", lambda: gbun.cv(SMALL, None), "data", "Dataset", "NoneType"),
+    case("task", lambda: train(task="nope"), "task", "'nope'", "regression", bug="any word is taken"),
+    *(case(f"rounds: {r!r}", lambda r=r: train(rounds=r), "num_boost_round", "integer", f"got {r!r}",
+           bug="speaks of n_estimators") for r in (0, 1.5, "a")),
+    *(case(f"cv, rounds: {r!r}", lambda r=r: gbun.cv(SMALL, (X, Y), r), "num_boost_round", repr(r), error=EITHER,
+           bug="0 means n_estimators, others fail where they are used") for r in (0, -1, 1.5, "a")),
+    *(case(f"nfold: {k}", lambda k=k: gbun.cv(SMALL, (X, Y), 1, nfold=k), "nfold", "2", "(20)", f"got {k}")
+      for k in (0, 1, 21)),
+    case("nfold: 2.5", lambda: gbun.cv(SMALL, (X, Y), 1, nfold=2.5), "nfold", "2.5", error=EITHER, bug=UNNAMED),
+    *(case(f"callbacks: {n}", lambda c=c: train(callbacks=c), "callbacks", error=EITHER, bug=ATTRIBUTE)
+      for n, c in {"function": [print], "class": [History], "no list": History(), "word": "ab"}.items()),
+    case("evals: no names", lambda: train(evals=[(X, Y)]), "evals", "{name: data}", "(data, name)"),
+    case("evals: a pair", lambda: train(evals=(X, Y)), "evals", "{name: data}"),
+    case("evals: X alone", lambda: train(evals={"t": X}), "'t'", "ndarray", bug="says data, not which set of evals"),
+    case("evals: number", lambda: train(evals=5), "evals", error=EITHER, bug="'int' is not iterable"),
+    case("evals: one name twice", lambda: train(evals=[((X, Y), "t"), ((X, Y), "t")]), "evals", "'t'",
+         bug="the first of them is dropped without a word"),
+    case("eval_set: arrays", lambda: regress(fit={"eval_set": [X, Y]}), "eval_set", "pair (X, y)"),
+    case("eval_set: X alone", lambda: regress(fit={"eval_set": (X,)}), "eval_set", "pair (X, y)"),
+    case("eval_set: number", lambda: regress(fit={"eval_set": 5}), "eval_set", error=EITHER, bug="not iterable"),
+    case("eval_set: tuple of pairs", lambda: regress(fit={"eval_set": ((X, Y), (X, Y))}), "eval_set",
+         bug="read as one pair; could as well be taken as two"),
+    case("metric: another task's", lambda: train(eval_metric="auc", evals={"t": (X, Y)}), "y", "regression metric"),
+    case("metric: no number", lambda: train(eval_metric=lambda y, r, w: "x", evals={"t": (X, Y)}), "'x'", "one number"),
+    case("metric: none of them", lambda: train(eval_metric=[], early_stopping_rounds=1), "eval_metric",
+         bug="list index out of range"),
+    case("stopping: no set", lambda: train(callbacks=[EarlyStopping(2)]), "early stopping", "evals=", "eval_set="),
+    case("stopping: set", lambda: train(callbacks=[EarlyStopping(2, name="z")], evals=TEST), "['t']", "'z'"),
+    case("stopping: metric", lambda: train(callbacks=[EarlyStopping(2, metric="z")], evals=TEST), "rmse", "'z'"),
+    case("stopping: rounds", lambda: EarlyStopping(0), "rounds", "at least 1", "got 0"),
+    case("stopping: delta", lambda: EarlyStopping(1, min_delta=-1), "min_delta", "-1"),
+    case("stopping: one row", lambda: train(X[:1], Y[:1], early_stopping_rounds=1), "validation_fraction", "1 rows"),
+    case("stopping: NaN", lambda: train(y=C == 1, eval_metric="auc", early_stopping_rounds=1, evals={"t": (X, C < 0)}),
+         "'auc'", "'t'", "not a number", "another metric"),
+    case("checkpoint: folder", lambda: train(callbacks=[Checkpoint("/nowhere/c.gbun")]), "/nowhere",
+         error=FileNotFoundError),
+    case("checkpoint: every", lambda: Checkpoint("c.gbun", 0), "every", "at least 1", "got 0"),
+    case("budget", lambda: TimeBudget(0), "seconds", "positive", "got 0"),
+    case("schedule: 0", lambda: train(callbacks=[LearningRateSchedule(lambda t: 0)]), "(0, 1]", "0.0", "round 0"),
+    case("schedule: number", lambda: train(callbacks=[LearningRateSchedule(0.1)]), "schedule", "0.1", error=EITHER,
+         bug="'float' object is not callable"),
+    case("objective: None", lambda: train(objective=nonsense(None)), PAIR, "NoneType"),
+    case("objective: one", lambda: train(objective=nonsense(ONES)), PAIR, "ndarray"),
+    case("objective: three", lambda: train(objective=nonsense(1, 2, 3)), PAIR, "tuple"),
+    case("objective: shape", lambda: train(objective=nonsense(np.ones(3), None)), "gradient", "(20,)", "(3,)"),
+    case("objective: NaN", lambda: train(objective=nonsense(None, ONES * np.nan)), "Hessian", "not finite", "log(0)"),
+    case("objective: words", lambda: train(objective=nonsense("a", "b")), "objective", "gradient", bug=UNNAMED),
+    case("objective: number", lambda: train(objective=5), "objective must be a name or a function", "got 5"),
+)  # fmt: skip
+def test_calls(action, error, words):
+    refused(action, error, words)
+
+
+def bad_values(admitted):
+    """Values outside a parameter's range, from what the range says of itself."""
+    if isinstance(admitted, Choice):
+        return ["nonsense", *([] if admitted.objects else [5]), *([] if admitted.optional else [None])]
+    if not isinstance(admitted, Interval):
+        return []
+    outside = [admitted.low - 1, admitted.high + 1 if math.isfinite(admitted.high) else math.inf, math.nan, "8", True]
+    outside += [admitted.low] * (admitted.closed in ("right", "neither")) + [2.5] * admitted.integral
+    outside += [admitted.high] * (admitted.closed == "neither" and math.isfinite(admitted.high))
+    return outside + [None] * (not admitted.optional) + [np.array([0.5, 0.5])]
+
+
+OTHERS = {"eval_metric": ["nonsense", 5], "random_state": ["a", -1, 1.5, 2**63, True], "n_jobs": [0], "objective": [5]}
+BAD = [(f, v) for f in parameter_fields() for v in [*bad_values(f.metadata["range"]), *OTHERS.get(f.name, [])]]
+BUGS = {"eval_metric": "speaks of 'metric'", "reg_lambda inf": "[0, inf) is said to be open but admits inf"}
+
+
+def mark(name, value):
+    bug = BUGS.get(name) or BUGS.get(f"{name} {value}")
+    return [pytest.mark.xfail(strict=True, reason=bug)] if bug else []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [pytest.param(f, v, id=f"{f.name}={v!r}", marks=mark(f.name, v)) for f, v in BAD]
+)
+def test_every_parameter_out_of_its_range(field, value):
+    name, admitted = field.name, field.metadata["range"]
+    special = name in OTHERS and any(value is v for v in OTHERS[name])
+    words = [name, repr(value)] + ([] if special else [f"must be {admitted}"])
+    for fit in (train, regress, classify):
+        refused(lambda fit=fit: fit(**{name: value}), ValueError, words)
+
+
+def test_every_parameter_has_a_bad_value():
+    assert {f.name for f, _ in BAD} == {f.name for f in parameter_fields()}
+
+
+def test_groups_must_divide_the_outputs():
+    refused(
+        lambda: train(n_neurons=10, group_size=4), ValueError, ["group_size", "n_neurons (10)", "4", "n_neurons=12"]
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_more_outputs_than_rows_work(n):
+    for model in (regress(X[:n], Y[:n], n_neurons=64), regress(X[:n], Y[:n], n_neurons=64, reg_lambda=0.0)):
+        assert np.isfinite(model.predict(X)).all()
+    if n > 1:
+        assert np.isfinite(classify(X[:n], C[:n], n_neurons=64).predict_proba(X)).all()
