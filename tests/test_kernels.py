@@ -91,7 +91,7 @@ def forward(features, net, n_jobs=1, form="auto"):
 @pytest.mark.parametrize("dtype", ID_TYPES)
 def test_filled_tables_are_the_plain_weights(dtype, n_outputs, density):
     ids = np.array([0, 1, 2**31 - 1] + [i for i in (*HUGE, 2**63) if i <= np.iinfo(dtype).max], dtype=dtype)
-    states, half = network(n_outputs).states, simhash.half_width(density)
+    states, half = simhash.initial_state(network(n_outputs).seeds), simhash.half_width(density)
     out = np.full((len(ids), n_outputs), np.nan, dtype=np.float32)
     hashed.fill_weights(states, ids, np.int32(half), np.float32(1.0 / half), out)
     np.testing.assert_array_equal(out, simhash.weights(3, 2, ids, n_outputs, density))
@@ -106,7 +106,7 @@ def test_forward_on_the_fly(rows, dtype, n_outputs):
     sparse, net = entries(rows, dtype), network(n_outputs, density=0.4)
     z = np.zeros((len(rows), n_outputs), dtype=np.float32)
     half = simhash.half_width(0.4)
-    states = net.states
+    states = simhash.initial_state(net.seeds)
     hashed.forward_on_the_fly(
         sparse.indptr, sparse.ids, sparse.values, states, np.int32(half), np.float32(1.0 / half), z
     )

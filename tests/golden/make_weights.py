@@ -35,8 +35,9 @@ NETWORKS = [  # seed, round, density, number of outputs, number of columns: most
 
 
 def hash_of(seed: int, round_: int, feature: int, output: int) -> int:
-    offset = 0 if seed == 0 else xxhash.xxh32_intdigest(struct.pack("<Q", seed))
-    return xxhash.xxh32_intdigest(struct.pack("<IQ", round_, feature), seed=(offset + output) % 2**32)
+    model = xxhash.xxh32_intdigest(struct.pack("<Q", seed))
+    output_seed = xxhash.xxh32_intdigest(struct.pack("<II", round_, output), seed=model)
+    return xxhash.xxh32_intdigest(struct.pack("<Q", feature), seed=output_seed)
 
 
 def float32(x: float) -> float:

@@ -11,7 +11,7 @@ from gbun.dtypes import FEATURE_ID, MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.kernels import portable
 from gbun.kernels.threads import Threads, row_chunks
 from gbun.networks import Network
-from gbun.networks.simhash import half_width
+from gbun.networks.simhash import half_width, initial_state
 
 Derivatives = Callable[[slice], tuple[FloatArray, FloatArray]]
 
@@ -64,12 +64,12 @@ class Kernels:
 
         table = self._sparse_table(network, entries)
         half = half_width(network.family.sparse_density)
-        inverse = MEMBERSHIP(1.0 / half)
+        states, inverse = initial_state(network.seeds), MEMBERSHIP(1.0 / half)
 
         def add(rows: slice) -> None:
             row = entries.indptr[rows.start : rows.stop + 1], entries.ids, entries.values
             if table is None:
-                hashed.forward_on_the_fly(*row, network.states, np.int32(half), inverse, self.buffer[rows])
+                hashed.forward_on_the_fly(*row, states, np.int32(half), inverse, self.buffer[rows])
             else:
                 hashed.forward_from_table(*row, table, self.buffer[rows])
 
@@ -104,8 +104,8 @@ class Kernels:
         from gbun.kernels import hashed
 
         half = half_width(density)
-        table = np.empty((len(features), len(network.states)), dtype=MEMBERSHIP)
-        hashed.fill_weights(network.states, features, np.int32(half), MEMBERSHIP(1.0 / half), table)
+        table = np.empty((len(features), len(network.seeds)), dtype=MEMBERSHIP)
+        hashed.fill_weights(initial_state(network.seeds), features, np.int32(half), MEMBERSHIP(1.0 / half), table)
         for output, feature, weight in network.revived(density):
             table[features == feature, output] = weight
         return table

@@ -18,7 +18,8 @@ P2, P3, P4 = np.uint32(PRIME_2), np.uint32(PRIME_3), np.uint32(PRIME_4)
 
 @numba.njit(inline="always")
 def _weight(state: Any, low: Any, high: Any, half: Any, inverse: Any) -> Any:
-    # low and high are the id's two words times prime 3; see simhash.hashes for the same steps in NumPy.
+    # state is where the output's hash begins, low and high are the id's two words times prime 3;
+    # simhash.xxhash32 has the same steps in NumPy.
     h = np.uint32(state + low)
     h = np.uint32(np.uint32((h << np.uint32(17)) | (h >> np.uint32(15))) * P4)
     h = np.uint32(h + high)

@@ -20,9 +20,9 @@ class Family:
     the input, None when features are names: then any 64-bit id may come.
 
     >>> Family(seed=0, n_outputs=4, density=0.5, n_columns=3).draw(0).column_weights(np.arange(3)).round(2)
-    array([[ 0.13,  0.  ,  0.  ,  0.  ],
-           [ 0.  , -0.09,  0.  ,  0.  ],
-           [ 0.  ,  0.  , -0.89, -0.37]], dtype=float32)
+    array([[ 0.19,  0.  ,  0.  ,  0.77],
+           [ 0.25,  0.38, -0.97,  0.85],
+           [ 0.  ,  0.07,  0.69,  0.  ]], dtype=float32)
     """
 
     seed: int
@@ -51,8 +51,9 @@ class Network:
     round: int
 
     @cached_property
-    def states(self) -> NDArray[np.uint32]:
-        return simhash.output_states(self.family.seed, self.round, self.family.n_outputs)
+    def seeds(self) -> NDArray[np.uint32]:
+        """The hash seed of each output."""
+        return simhash.output_seeds(self.family.seed, self.round, self.family.n_outputs)
 
     def column_weights(self, features: IntArray) -> NDArray[np.float32]:
         """Weights of dense columns, len(features) x K."""
@@ -63,7 +64,7 @@ class Network:
         return self._weights(features, self.family.sparse_density)
 
     def _weights(self, features: IntArray, density: float) -> NDArray[np.float32]:
-        table = simhash.weights_of(simhash.hashes(self.states, features), simhash.half_width(density))
+        table = simhash.weights_of(simhash.hashes(self.seeds, features), simhash.half_width(density))
         for output, feature, weight in self.revived(density):
             table[np.asarray(features) == feature, output] = weight
         return table
@@ -77,16 +78,16 @@ class Network:
         m, half = self.family.n_columns, simhash.half_width(density)
         if m is None or half == simhash.HALF:
             return ()
-        alive = np.zeros(self.family.n_outputs, dtype=bool)
+        dead = np.arange(self.family.n_outputs)
         for first in range(0, m, 1024):
-            block = simhash.hashes(self.states[~alive], np.arange(first, min(first + 1024, m)))
-            alive[~alive] = (simhash.weights_of(block, half) != 0).any(axis=0)
-            if alive.all():
+            block = simhash.hashes(self.seeds[dead], np.arange(first, min(first + 1024, m)))
+            dead = dead[(simhash.weights_of(block, half) == 0).all(axis=0)]
+            if not len(dead):
                 return ()
-        return tuple(self._revive(int(k), m) for k in np.flatnonzero(~alive))
-
-    def _revive(self, output: int, m: int) -> tuple[int, int, float]:
-        state = self.states[output : output + 1]
-        feature = int(simhash.hashes(state, np.array([simhash.UNUSED_ID], dtype=np.uint64))[0, 0]) % m
-        weight = simhash.weights_of(simhash.hashes(state, np.array([feature])), simhash.HALF)[0, 0]
-        return output, feature, float(weight or MEMBERSHIP(1.0))
+        seeds = self.seeds[dead]
+        features = simhash.hashes(seeds, np.array([simhash.UNUSED_ID], dtype=np.uint64))[0] % np.uint64(m)
+        ids = features.astype(np.uint64)
+        own = simhash.xxhash32(seeds, ids.astype(np.uint32), (ids >> np.uint64(32)).astype(np.uint32))
+        weights = simhash.weights_of(own, simhash.HALF)
+        weights[weights == 0] = MEMBERSHIP(1.0)
+        return tuple(zip(dead.tolist(), ids.tolist(), weights.tolist(), strict=True))
