@@ -69,11 +69,16 @@ def with_value(value, row=7, column=2):
     return changed
 
 
+def damaged(part, value):
+    """A sparse matrix whose arrays were changed after it was made: scipy does not look."""
+    matrix = scipy.sparse.csr_array(X)
+    getattr(matrix, part)[7] = value
+    return matrix
+
+
 DATES = np.arange(3 * N).reshape(N, 3).astype("datetime64[D]")
 FORMS = ("X must be", "2-d array", "list of dicts")
 UNNAMED = "numpy's own message comes through: it does not name the argument"
-NO_PLACE = "scikit-learn's check comes first and says neither row nor column"
-SILENT = "taken for numbers without a word"
 
 
 @table(
@@ -87,35 +92,38 @@ SILENT = "taken for numbers without a word"
     case("no rows", lambda: train(X[:0], Y[:0]), "X has no rows"),
     case("no rows, estimator", lambda: regress(X[:0], Y[:0]), "0 sample(s)", "minimum of 1"),
     case("no rows, list", lambda: train([], []), *FORMS, "(0,)"),
-    case("no columns", lambda: train(X[:, :0]), "X", "no columns", bug="a model of nothing is trained"),
+    case("no columns", lambda: train(X[:, :0]), "X", "no columns"),
     case("no columns, sparse", lambda: train(scipy.sparse.csr_array((N, 0))), "X", "no columns", bug="likewise"),
     case("no columns, estimator", lambda: regress(X[:, :0]), "0 feature(s)", "minimum of 1"),
     case("no columns, frame", lambda: regress(FRAME[[]]), "X", "columns", bug=UNNAMED),
     case("no rows to predict", lambda: regress(DICTS).predict([]), "X has no rows"),
-    case("rows of different lengths", lambda: train([[1, 2], [3]], [1, 2]), "X", bug=UNNAMED),
-    case("complex", lambda: train(X + 1j), "X", "complex128", bug="the imaginary part is dropped"),
+    case("rows of different lengths", lambda: train([[1, 2], [3]], [1, 2]), "X"),
+    case("complex", lambda: train(X + 1j), "X", "complex128"),
     case("complex, estimator", lambda: regress(X + 1j), "Complex data not supported"),
+    case("indices beyond columns", lambda: train(damaged("indices", 40)), "X is a damaged sparse matrix"),
+    case("indices below zero", lambda: train(damaged("indices", -1)), "X is a damaged sparse matrix"),
+    case("indptr not sorted", lambda: train(damaged("indptr", 50)), "X is a damaged sparse matrix"),
+    case("indptr, predict", lambda: regress().predict(damaged("indptr", 50)), "X is a damaged sparse matrix"),
     case("complex, sparse", lambda: train(scipy.sparse.csr_array(X + 1j)), "X must hold real numbers", "complex128"),
-    case("dates", lambda: train(DATES), "X", "datetime64", bug=SILENT),
-    case("dates, estimator", lambda: regress(DATES), "X", "datetime64", bug=SILENT),
+    case("dates", lambda: train(DATES), "X", "datetime64"),
+    case("dates, estimator", lambda: regress(DATES), "X", "datetime64"),
     case("dates, pandas", lambda: regress(FRAME.assign(day=DATES[:, 0])), "X['day']", "datetime64", "days since"),
     case("dates, polars", lambda: train(pl.DataFrame({"day": DATES[:, 0]})), "X['day']", "Date", "days since"),
     case("objects", lambda: train(np.array([[object()]] * N)), *FORMS, "object", error=TypeError),
     case("strings", lambda: regress(np.array([["a"]] * N)), *FORMS, "<U1"),
     case("texts", lambda: train(["a b"] * N), *FORMS, "list of token lists"),
     case("a dict of columns", lambda: train({"age": Y}), *FORMS, "dict", error=TypeError),
-    case("lists in pandas", lambda: regress(pd.DataFrame({"a": [[1]] * N})), "X['a']", error=(TypeError, ValueError),
-         bug="factorize says: unhashable type"),
+    case("lists in pandas", lambda: regress(pd.DataFrame({"a": [[1]] * N})), "X['a']"),
     case("lists in polars", lambda: regress(pl.DataFrame({"a": [[1]] * N})), "X['a']", "List", "must hold numbers"),
     case("columns of one name", lambda: regress(FRAME.set_axis(["a", "a", "b"], axis=1)), "X", "'a'", "must differ"),
     case("dicts, then a list", lambda: regress([*DICTS[1:], [1]]), "X[19]", "must be a dict", "got list"),
     case("tokens, then a dict", lambda: regress([*TOKENS[1:], {}]), "X[19]", "list of strings", "got dict"),
     case("tokens, then numbers", lambda: train([*TOKENS[1:], [1]]), "X[19]", "list of strings"),
-    case("numbers, then a dict", lambda: train([[1.0]] * 19 + [{"a": 1}]), "X", bug=UNNAMED),
+    case("numbers, then a dict", lambda: train([[1.0]] * 19 + [{"a": 1}]), "X"),
     case("a list in a dict", lambda: train([*DICTS[1:], {"age": [1]}]), "X[19]['age']", "number, a string", "list"),
     case("infinite", lambda: train(with_value(np.inf)), "X", "infinite", "row 7, column 2", "NaN means missing"),
-    case("infinite, estimator", lambda: regress(with_value(-np.inf)), "X", "row 7, column 2", bug=NO_PLACE),
-    case("infinite, predict", lambda: regress().predict(with_value(np.inf)), "X", "row 7, column 2", bug=NO_PLACE),
+    case("infinite, estimator", lambda: regress(with_value(-np.inf)), "X", "row 7, column 2"),
+    case("infinite, predict", lambda: regress().predict(with_value(np.inf)), "X", "row 7, column 2"),
     case("infinite, model", lambda: train().predict(with_value(np.inf)), "X", "row 7, column 2"),
     case("infinite, eval_set", lambda: regress(fit={"eval_set": (with_value(np.inf), Y)}), "X of 'eval_0'", "row 7"),
     case("infinite, sparse", lambda: train(scipy.sparse.csr_array(with_value(np.inf))), "X", "infinite", "row 7",
@@ -123,8 +131,7 @@ SILENT = "taken for numbers without a word"
     case("infinite, dicts", lambda: train([*DICTS[1:], {"age": np.inf}]), "X[19]", "'age'", bug="says neither"),
     case("infinite, frame", lambda: train(MIXED.assign(age=with_value(np.inf)[:, 2])), "row 7", "'age'",
          bug="says column 0, the place among the numeric columns"),
-    case("beyond float32, not scaled", lambda: train(X * 1e40, scale="none"), "X", "float32",
-         bug="array must not contain infs or NaNs"),
+    case("beyond 1e150", lambda: train(with_value(1e200)), "X", "beyond 1e150", "column 2", "NaN"),
     case("beyond float32, sparse", lambda: train(scipy.sparse.csr_array(X * 1e40)), "X", "beyond float32"),
 )  # fmt: skip
 def test_features(action, error, words):
@@ -148,8 +155,8 @@ HOLE = np.array(["a", np.nan] * 10, dtype=object)
     case("NaN for a regressor", lambda: regress(y=np.r_[np.nan, Y[1:]]), "y has NaN", "drop or fill"),
     case("infinite", lambda: train(y=np.r_[np.inf, Y[1:]]), "y has NaN or infinite", "drop or fill"),
     case("NaN for a classifier", lambda: classify(y=np.r_[np.nan, C[1:]]), "Input y contains NaN"),
-    case("complex", lambda: train(y=Y + 1j), "y must", "complex128", bug="the imaginary part is dropped"),
-    case("dates", lambda: train(y=DATES[:, 0]), "y must", "datetime64", bug=SILENT),
+    case("complex", lambda: train(y=Y + 1j), "y must", "complex128"),
+    case("dates", lambda: train(y=DATES[:, 0]), "y must", "datetime64"),
     case("one class", lambda: classify(y=np.ones(N)), "y must have at least 2 classes", "only one class: [1.0]"),
     case("mixed labels", lambda: classify(y=MIX), "y must hold labels of one kind", "int", "str",
          bug="check_classification_targets sorts them first: '<' not supported"),
@@ -168,7 +175,7 @@ HOLE = np.array(["a", np.nan] * 10, dtype=object)
     case("classes by squares", lambda: classify(objective="squared_error"), "'softmax'", "'squared_error'"),
     case("numbers by softmax", lambda: regress(objective="softmax"), "objective='softmax'", "classifiers"),
     case("two columns of huber", lambda: regress(y=TWO, objective="huber"), "'huber'", "one target", "2 columns"),
-    case("beyond float32", lambda: train(y=Y * 1e200), "y", "float32", bug="array must not contain infs or NaNs"),
+    case("beyond float32", lambda: train(y=Y * 1e200), "y", "float32"),
     case("unseen label", lambda: classify(fit={"eval_set": (X, C + 1)}), "y of 'eval_0'", "[2]", "known are [0, 1]"),
     case("strings unseen", lambda: classify(fit={"eval_set": (X, ["a"] * N)}), "y of 'eval_0'", "['a']", "known are"),
     case("eval: strings", lambda: regress(fit={"eval_set": (X, ["a"] * N)}), "y of 'eval_0' must hold numbers"),
@@ -190,9 +197,8 @@ ONES, W = np.ones(N), "sample_weight"
     case("negative", lambda: regress(fit={W: -ONES}), W, "not negative"),
     case("NaN", lambda: train(weight=ONES * np.nan), W, "finite"),
     case("zero", lambda: regress(fit={W: 0 * ONES}), W, "zero for every row", "nothing to learn"),
-    *(case(f"{w} for all", lambda w=w: train(weight=w), W, bug="one number for all rows is not checked")
-      for w in (-1.0, 0.0, np.nan)),
-    case("strings", lambda: train(weight=["a"] * N), W, bug=UNNAMED),
+    *(case(f"{w} for all", lambda w=w: train(weight=w), W) for w in (-1.0, 0.0, np.nan)),
+    case("strings", lambda: train(weight=["a"] * N), W),
     case("of an evaluation set", lambda: train(evals={"t": (X, Y, -ONES)}), W, "not negative"),
     case("unknown class_weight", lambda: classify(class_weight="even"), "class_weight", "'balanced'", "'even'"),
     case("class_weight for others", lambda: classify(class_weight={7: 1}), "[0, 1]", "not in class_weight"),
@@ -202,7 +208,7 @@ ONES, W = np.ones(N), "sample_weight"
     case("margin: length", lambda: regress().predict(X, base_margin=ONES[1:]), "base_margin", "20 rows", "(19,)"),
     case("margin: classes", lambda: classify(y=np.arange(N) % 3, fit={"base_margin": ONES}), "base_margin", "3 score"),
     case("margin: NaN", lambda: regress(fit={"base_margin": ONES * np.nan}), "base_margin must be finite"),
-    case("margin: strings", lambda: train(margin=["a"] * N), "base_margin", bug=UNNAMED),
+    case("margin: strings", lambda: train(margin=["a"] * N), "base_margin"),
 )  # fmt: skip
 def test_weights_and_margins(action, error, words):
     refused(action, error, words)
@@ -219,7 +225,7 @@ def test_weights_and_margins(action, error, words):
     case("order", lambda: train(FRAME).predict(FRAME[["size", "age", "cost"]]), "another order", "'age', 'size'"),
     case("numbers were names", lambda: regress(MIXED).predict(MIXED.assign(city=1.0)), "X['city']", "categories"),
     case("names were numbers", lambda: regress(MIXED).predict(MIXED.assign(age="x")), "X['age']", "numbers", "astype"),
-    case("array for frame", lambda: regress(MIXED).predict(X), "data frame with categorical", "an array of 3"),
+    case("array for frame", lambda: regress(MIXED).predict(X[:, :2]), "data frame with categorical", "array of 2"),
     case("frame for array", lambda: train().predict(MIXED), "array of 3 columns", "data frame with categorical"),
     case("dicts for array", lambda: regress().predict(DICTS), "array of 3 columns", "list of dicts"),
     case("array for dicts", lambda: regress(DICTS).predict(X), "list of dicts", "array of 3 columns"),
@@ -229,16 +235,14 @@ def test_weights_and_margins(action, error, words):
       for m in ("predict", "predict_proba", "decision_function", "staged_predict", "save_model")),
     case("too many rounds", lambda: regress().predict(X, n_rounds=3), "n_rounds", "2 rounds", "got 3"),
     case("fewer than none", lambda: train().predict(X, n_rounds=-1), "n_rounds", "from 0", "got -1"),
-    case("half a round", lambda: train().predict(X, n_rounds=1.5), "n_rounds", "1.5", error=(TypeError, ValueError),
-         bug="slice indices must be integers"),
-    case("no probabilities", lambda: train().predict_proba(X), "predict_proba", "classifier", "squared_error"),
+    case("half a round", lambda: train().predict(X, n_rounds=1.5), "n_rounds", "1.5"),
+    case("no probabilities", lambda: train().predict_proba(X), "predict_proba", "probabilities", "squared_error"),
     case("missing folder", lambda: regress().save_model("/nowhere/m.gbun"), "/nowhere", "create it first",
          error=FileNotFoundError),
     case("a folder", lambda: regress().save_model("/"), "is a folder", "name of a file", error=IsADirectoryError),
     case("no such file", lambda: gbun.load_model("nowhere.gbun"), "nowhere.gbun", "no such", error=FileNotFoundError),
     case("init_model: file", lambda: train(init_model="nowhere.gbun"), "nowhere.gbun", error=FileNotFoundError),
-    case("init_model: type", lambda: train(init_model=5), "init_model", "int", error=(TypeError, ValueError),
-         bug="'int' object has no attribute 'description'; an estimator could well be taken, too"),
+    case("init_model: type", lambda: train(init_model=5), "init_model", "int"),
     case("init_model: objective", lambda: train(objective="huber", init_model=train()), "init_model", "'huber'"),
     case("init_model: labels", lambda: classify(y=C + 1, fit={"init_model": classify().model_}), "y has labels", "[2]"),
 )  # fmt: skip
@@ -252,42 +256,36 @@ def nonsense(*result):
     )
 
 
-EITHER = (TypeError, ValueError)
-ATTRIBUTE = "fails where the callback is used: no attribute 'last'"
 TEST = {"t": (X, Y)}
 PAIR = "objective must return the pair (gradient, Hessian)"
 
 
 @table(
-    case("params: not a dict", lambda: gbun.train(5, (X, Y)), "params", error=EITHER, bug="'int' is not iterable"),
-    case("params and data swapped", lambda: gbun.train((X, Y), SMALL), "params", error=EITHER, bug="ambiguous truth"),
+    case("params: not a dict", lambda: gbun.train(5, (X, Y)), "params"),
+    case("params and data swapped", lambda: gbun.train((X, Y), SMALL), "params"),
     case("data: X alone", lambda: gbun.train(SMALL, X), "data", "(X, y[, weight[, base_margin]])", "ndarray"),
     case("data: none", lambda: gbun.cv(SMALL, None), "data", "Dataset", "NoneType"),
-    case("task", lambda: train(task="nope"), "task", "'nope'", "regression", bug="any word is taken"),
-    *(case(f"rounds: {r!r}", lambda r=r: train(rounds=r), "num_boost_round", "integer", f"got {r!r}",
-           bug="speaks of n_estimators") for r in (0, 1.5, "a")),
-    *(case(f"cv, rounds: {r!r}", lambda r=r: gbun.cv(SMALL, (X, Y), r), "num_boost_round", repr(r), error=EITHER,
-           bug="0 means n_estimators, others fail where they are used") for r in (0, -1, 1.5, "a")),
+    case("task", lambda: train(task="nope"), "task", "'nope'", "regression"),
+    *(case(f"rounds: {r!r}", lambda r=r: train(rounds=r), "num_boost_round", "integer", f"got {r!r}")
+      for r in (0, 1.5, "a")),
+    *(case(f"cv, rounds: {r!r}", lambda r=r: gbun.cv(SMALL, (X, Y), r), "num_boost_round", repr(r))
+      for r in (0, -1, 1.5, "a")),
     *(case(f"nfold: {k}", lambda k=k: gbun.cv(SMALL, (X, Y), 1, nfold=k), "nfold", "2", "(20)", f"got {k}")
       for k in (0, 1, 21)),
-    case("nfold: 2.5", lambda: gbun.cv(SMALL, (X, Y), 1, nfold=2.5), "nfold", "2.5", error=EITHER, bug=UNNAMED),
-    *(case(f"callbacks: {n}", lambda c=c: train(callbacks=c), "callbacks", error=EITHER, bug=ATTRIBUTE)
+    case("nfold: 2.5", lambda: gbun.cv(SMALL, (X, Y), 1, nfold=2.5), "nfold", "2.5"),
+    *(case(f"callbacks: {n}", lambda c=c: train(callbacks=c), "callbacks")
       for n, c in {"function": [print], "class": [History], "no list": History(), "word": "ab"}.items()),
     case("evals: no names", lambda: train(evals=[(X, Y)]), "evals", "{name: data}", "(data, name)"),
     case("evals: a pair", lambda: train(evals=(X, Y)), "evals", "{name: data}"),
     case("evals: X alone", lambda: train(evals={"t": X}), "'t'", "ndarray", bug="says data, not which set of evals"),
-    case("evals: number", lambda: train(evals=5), "evals", error=EITHER, bug="'int' is not iterable"),
-    case("evals: one name twice", lambda: train(evals=[((X, Y), "t"), ((X, Y), "t")]), "evals", "'t'",
-         bug="the first of them is dropped without a word"),
+    case("evals: number", lambda: train(evals=5), "evals"),
+    case("evals: one name twice", lambda: train(evals=[((X, Y), "t"), ((X, Y), "t")]), "evals", "'t'"),
     case("eval_set: arrays", lambda: regress(fit={"eval_set": [X, Y]}), "eval_set", "pair (X, y)"),
     case("eval_set: X alone", lambda: regress(fit={"eval_set": (X,)}), "eval_set", "pair (X, y)"),
-    case("eval_set: number", lambda: regress(fit={"eval_set": 5}), "eval_set", error=EITHER, bug="not iterable"),
-    case("eval_set: tuple of pairs", lambda: regress(fit={"eval_set": ((X, Y), (X, Y))}), "eval_set",
-         bug="read as one pair; could as well be taken as two"),
+    case("eval_set: number", lambda: regress(fit={"eval_set": 5}), "eval_set"),
     case("metric: another task's", lambda: train(eval_metric="auc", evals={"t": (X, Y)}), "y", "regression metric"),
     case("metric: no number", lambda: train(eval_metric=lambda y, r, w: "x", evals={"t": (X, Y)}), "'x'", "one number"),
-    case("metric: none of them", lambda: train(eval_metric=[], early_stopping_rounds=1), "eval_metric",
-         bug="list index out of range"),
+    case("metric: none of them", lambda: train(eval_metric=[], early_stopping_rounds=1), "eval_metric"),
     case("stopping: no set", lambda: train(callbacks=[EarlyStopping(2)]), "early stopping", "evals=", "eval_set="),
     case("stopping: set", lambda: train(callbacks=[EarlyStopping(2, name="z")], evals=TEST), "['t']", "'z'"),
     case("stopping: metric", lambda: train(callbacks=[EarlyStopping(2, metric="z")], evals=TEST), "rmse", "'z'"),
@@ -301,8 +299,7 @@ PAIR = "objective must return the pair (gradient, Hessian)"
     case("checkpoint: every", lambda: Checkpoint("c.gbun", 0), "every", "at least 1", "got 0"),
     case("budget", lambda: TimeBudget(0), "seconds", "positive", "got 0"),
     case("schedule: 0", lambda: train(callbacks=[LearningRateSchedule(lambda t: 0)]), "(0, 1]", "0.0", "round 0"),
-    case("schedule: number", lambda: train(callbacks=[LearningRateSchedule(0.1)]), "schedule", "0.1", error=EITHER,
-         bug="'float' object is not callable"),
+    case("schedule: number", lambda: train(callbacks=[LearningRateSchedule(0.1)]), "schedule", "0.1"),
     case("objective: None", lambda: train(objective=nonsense(None)), PAIR, "NoneType"),
     case("objective: one", lambda: train(objective=nonsense(ONES)), PAIR, "ndarray"),
     case("objective: three", lambda: train(objective=nonsense(1, 2, 3)), PAIR, "tuple"),
@@ -329,16 +326,15 @@ def bad_values(admitted):
 
 OTHERS = {"eval_metric": ["nonsense", 5], "random_state": ["a", -1, 1.5, 2**63, True], "n_jobs": [0], "objective": [5]}
 BAD = [(f, v) for f in parameter_fields() for v in [*bad_values(f.metadata["range"]), *OTHERS.get(f.name, [])]]
-BUGS = {"eval_metric": "speaks of 'metric'", "reg_lambda inf": "[0, inf) is said to be open but admits inf"}
+BUGS = {"eval_metric": "speaks of 'metric'"}
 
 
-def mark(name, value):
-    bug = BUGS.get(name) or BUGS.get(f"{name} {value}")
-    return [pytest.mark.xfail(strict=True, reason=bug)] if bug else []
+def mark(name):
+    return [pytest.mark.xfail(strict=True, reason=BUGS[name])] if name in BUGS else []
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [pytest.param(f, v, id=f"{f.name}={v!r}", marks=mark(f.name, v)) for f, v in BAD]
+    ("field", "value"), [pytest.param(f, v, id=f"{f.name}={v!r}", marks=mark(f.name)) for f, v in BAD]
 )
 def test_every_parameter_out_of_its_range(field, value):
     name, admitted = field.name, field.metadata["range"]
@@ -346,6 +342,13 @@ def test_every_parameter_out_of_its_range(field, value):
     words = [name, repr(value)] + ([] if special else [f"must be {admitted}"])
     for fit in (train, regress, classify):
         refused(lambda fit=fit: fit(**{name: value}), ValueError, words)
+
+
+def test_values_beyond_float32_are_cut_after_scaling():
+    for model in (train(X * 1e40), train(X * 1e40, scale="none"), train()):
+        for far in (X * 1e40, with_value(1e300), -with_value(1e18)):
+            assert np.isfinite(model.predict(far)).all()
+    np.testing.assert_array_equal(train().predict(with_value(1e300)), train().predict(with_value(1e200)))
 
 
 def test_every_parameter_has_a_bad_value():

@@ -95,9 +95,7 @@ def test_weight_k_is_the_row_k_times(name, task, n, seed):
 def test_neither_order_of_rows_nor_scale_of_weights_matters(name, task, n, seed, scale):
     y, response, weight = make_rows(task, n, seed)
     order = np.random.default_rng(seed).permutation(n)
-    same(
-        evaluate(name, y, response, weight), evaluate(name, y[order], response[order], scale * weight[order])
-    )
+    same(evaluate(name, y, response, weight), evaluate(name, y[order], response[order], scale * weight[order]))
 
 
 @pytest.mark.parametrize(("name", "task"), SUMMED)

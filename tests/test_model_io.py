@@ -139,7 +139,7 @@ def round_trip(folder, ensemble, description=None):
 # Round trips
 
 
-@pytest.mark.parametrize("objective", OBJECTIVE_SAMPLES, ids=repr)
+@pytest.mark.parametrize("objective", OBJECTIVE_SAMPLES, ids=lambda objective: objective.name)
 def test_objectives(tmp_path, objective):
     again, _ = round_trip(tmp_path, make_ensemble(objective))
     if isinstance(objective, Custom):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import platform
 import warnings
 from importlib.metadata import version
@@ -32,7 +31,9 @@ def run(problem: Problem, data: Split, learner: str, budget: float) -> dict[str,
     """Try each setting on the validation rows within the budget, refit the best on all training rows, judge it."""
     began, best = perf_counter(), (-np.inf, 0, {})
     candidates = problem.settings if learner == "gbun" else PEER_SETTINGS[learner]
-    for settings in candidates:
+    if len(candidates) == 1:
+        best = (np.nan, candidates[0]["n_estimators"], candidates[0])
+    for settings in candidates if len(candidates) > 1 else ():
         left = budget - (perf_counter() - began)
         if left <= 0:
             break
@@ -119,7 +120,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/accuracy"))
     args = parser.parse_args()
     warnings.filterwarnings("ignore", module="lightgbm|xgboost|sklearn")
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     console = Console(width=180)
     names = [n for n in args.only.split(",") if n] or [p.name for p in PROBLEMS]
     unknown = set(names) - {p.name for p in PROBLEMS} - {"memory"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import resource
 from time import perf_counter
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gbun.datasets import make_clicks
+from gbun.demo import peak_megabytes
 
 ROWS, ROUNDS, K = 100_000, 5, 64
 SIZES = (10_000, 1_000_000, 10_000_000, 54_000_000)
@@ -20,12 +20,13 @@ def _child(n_features: int, connection: Any) -> None:
     from gbun import GBUNClassifier
 
     X, y = make_clicks(ROWS, n_features)
-    model = GBUNClassifier(n_estimators=ROUNDS, n_neurons=K, network="hashed")
-    model.fit(X[:100], y[:100] if len(set(y[:100])) > 1 else [0, 1] * 50)  # compile and import before the clock runs
+    model = GBUNClassifier(n_estimators=ROUNDS, n_neurons=K)
+    model.fit(X[:1000], y[:1000])  # compile and import before the clock runs
+    peak_megabytes(forget=True)
     began = perf_counter()
     model.fit(X, y)
     seconds = perf_counter() - began
-    connection.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, seconds))
+    connection.send((peak_megabytes(), seconds))
 
 
 def memory_table(console: Console) -> list[dict[str, float]]:

@@ -108,11 +108,11 @@ def boost(training: Training, n_rounds: int, callbacks: Sequence[Callback]) -> N
 def add_round(training: Training, t: int) -> None:
     """One round, as in the paper."""
     config, collective, shard, rows = training.parameters, training.collective, training.shard, training.rows
-    total_weight = float(collective.sum(np.array([shard.weight.sum()]))[0])
+    total_weight, n_rows = collective.sum(np.array([shard.weight.sum(), np.count_nonzero(shard.weight)]))
 
     network = training.family.draw(t)  # a recipe, no weights
     rows.kernels.forward(network)  # Z = X N_t
-    norm = normaliser(total_weight, collective.sum(rows.kernels.moments(shard.weight)))
+    norm = normaliser(total_weight, n_rows, collective.sum(rows.kernels.moments(shard.weight)))
     rows.split(norm)  # P = softmax(tau normalise(Z)), in the place of Z
 
     def derivatives(at: slice) -> tuple[FloatArray, FloatArray]:
@@ -166,8 +166,8 @@ def minimise_convex(along: Callable[[float], tuple[float, float]], most: int = 8
         alpha = step if low < step < high else (0.5 * (low + high) if high < np.inf else 2.0 * alpha)
         slope, curvature = along(alpha)
         if abs(slope) <= -0.1 * first:
-            break
-    return alpha
+            return alpha
+    return low  # not found in time: the longest step known to descend
 
 
 def evaluate(training: Training) -> Evaluations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,8 @@ class EarlyStopping(Callback):
 
     def after_training(self, training: Training) -> None:
         training.keep_first(self.best_round + 1)
-        training.best_round, training.best_score = self.best_round, self.sign * self.best_value
+        training.best_round = self.best_round
+        training.best_score = self.sign * self.best_value if math.isfinite(self.best_value) else None
 
 
 class Checkpoint(Callback):
@@ -148,6 +150,8 @@ class LearningRateSchedule(Callback):
     """
 
     def __init__(self, schedule: Callable[[int], float]) -> None:
+        if not callable(schedule):
+            raise ValueError(f"schedule must be a function of the round, got {schedule!r}")
         self.schedule = schedule
 
     def before_round(self, training: Training, round_: int) -> None:
@@ -205,17 +209,16 @@ class ProgressBar(Callback):
 
 
 class Log(Callback):
-    """One line a round through the standard library's logger `gbun`."""
+    """One line for every `every`-th round, on the terminal's error stream."""
 
     def __init__(self, every: int = 1) -> None:
+        if every < 1:
+            raise ValueError(f"every must be at least 1, got {every}")
         self.every = every
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
-        import logging
-
         if (report.round + 1) % self.every == 0:
-            line = f"round {report.round + 1}  {report.seconds:.1f} s  {_words(report.evaluations)}"
-            logging.getLogger("gbun").info(line)
+            sys.stderr.write(f"round {report.round + 1}  {report.seconds:.1f} s  {_words(report.evaluations)}\n")
         return False
 
 

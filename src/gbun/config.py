@@ -48,7 +48,7 @@ class Interval:
     def admits(self, value: object) -> bool:
         if value is None:
             return self.optional
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             return False
         number = float(value)
         if self.integral and not isinstance(value, numbers.Integral):
@@ -60,7 +60,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few names; `callables` also admits a function or an object the user made."""
+    """One of a few names; `objects` also admits a function or an object the user made."""
 
     names: tuple[str, ...]
     objects: bool = False
@@ -97,7 +97,6 @@ def parameter(default: T, admitted: Range, sentence: str, *, group: str = "model
 
 
 UNBOUNDED = math.inf
-FLAG = Choice((), objects=True)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -122,10 +121,11 @@ class Parameters:
     n_estimators: int = parameter(
         100, Interval(1, UNBOUNDED, integral=True), "Number of boosting rounds, one network each."
     )
-    n_neurons: int = parameter(
-        256,
-        Interval(2, 16384, integral=True),
-        "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large.",
+    n_neurons: int | None = parameter(
+        None,
+        Interval(2, 16384, integral=True, optional=True),
+        "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large. None: a sixteenth "
+        "of the number of rows, from 16 to 256.",
     )
     learning_rate: float = parameter(
         0.1, Interval(0, 1, "right"), "Shrinkage: the share of each round's head that is added to the scores."
@@ -143,7 +143,7 @@ class Parameters:
     )
     temperature: float | None = parameter(
         None,
-        Interval(0, UNBOUNDED, "neither", optional=True),
+        Interval(0, 1e6, "right", optional=True),
         "tau: normalised outputs are multiplied by it before the softmax; 1 is the paper's, larger splits are "
         "harder. None: 2 for dense columns, 1 for sparse ones.",
     )
@@ -237,11 +237,11 @@ def check(parameters: Parameters) -> None:
         value = getattr(parameters, f.name)
         if not f.metadata["range"].admits(value):
             raise ValueError(f"{f.name} must be {f.metadata['range']}, got {value!r}")
-    group_size = parameters.group_size
-    if group_size is not None and parameters.n_neurons % group_size:
+    group_size, K = parameters.group_size, parameters.n_neurons
+    if group_size is not None and K is not None and K % group_size:
         raise ValueError(
-            f"group_size must divide n_neurons ({parameters.n_neurons}), got {group_size}; "
-            f"use n_neurons={math.ceil(parameters.n_neurons / group_size) * group_size}"
+            f"group_size must divide n_neurons ({K}), got {group_size}; "
+            f"use n_neurons={math.ceil(K / group_size) * group_size}"
         )
     if parameters.n_jobs == 0:
         raise ValueError("n_jobs must be a positive number of threads, -1 or None, got 0")
@@ -258,6 +258,8 @@ def parameters_from(given: Mapping[str, Any] | Parameters | None) -> Parameters:
     if isinstance(given, Parameters):
         check(given)
         return given
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"params must be a dict of parameters or gbun.Parameters, got {type(given).__name__}")
     known = [f.name for f in parameter_fields()]
     for name in given or {}:
         if name not in known:

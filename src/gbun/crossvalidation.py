@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from gbun.data.ingest import ingest
 from gbun.kernels.threads import Threads, threads
 from gbun.splits import deal
 from gbun.targets import make_target
-from gbun.training import Data, as_dataset, assemble, make_shard
+from gbun.training import Data, as_dataset, assemble, make_shard, with_rounds
 
 
 def cv(
@@ -32,13 +33,14 @@ def cv(
     With `early_stopping_rounds` the mean of the last metric over the folds decides, and the lists end at the best
     round. Rows are dealt to folds at random, class by class when `stratified`.
     """
-    parameters = parameters_from(params)
-    n_rounds = num_boost_round or parameters.n_estimators
-    stopper = EarlyStopping(parameters.early_stopping_rounds or n_rounds)
+    parameters = with_rounds(parameters_from(params), num_boost_round)
+    n_rounds, patience = parameters.n_estimators, parameters.early_stopping_rounds
+    stopper = None if patience is None else EarlyStopping(patience)
     results: dict[str, list[float]] = {}
     with threads(parameters.n_jobs) as pool:
         runs = _folds(parameters, data, nfold, stratified, seed, task, pool)
-        stopper.before_training(runs[0], n_rounds)
+        if stopper is not None:
+            stopper.before_training(runs[0], n_rounds)
         for t in range(n_rounds):
             for run in runs:
                 add_round(run, t)
@@ -47,9 +49,9 @@ def cv(
                 per_fold = [v[metric] for v in values]
                 results.setdefault(f"valid {metric}-mean", []).append(float(np.mean(per_fold)))
                 results.setdefault(f"valid {metric}-std", []).append(float(np.std(per_fold)))
-            if stopper.improves_no_more(results[f"valid {stopper.watched_metric}-mean"][-1], t):
+            if stopper is not None and stopper.improves_no_more(results[f"valid {stopper.watched_metric}-mean"][-1], t):
                 break
-    if parameters.early_stopping_rounds is not None:
+    if stopper is not None:
         results = {name: series[: stopper.best_round + 1] for name, series in results.items()}
     return results
 
@@ -62,8 +64,8 @@ def _folds(
     features, schema = ingest(dataset.X)
     target = make_target(parameters, dataset.y, task)
     shard = make_shard(features, target.y, dataset, target)
-    if not 2 <= nfold <= shard.n_rows:
-        raise ValueError(f"nfold must be from 2 to the number of rows ({shard.n_rows}), got {nfold}")
+    if not isinstance(nfold, Integral) or not 2 <= nfold <= shard.n_rows:
+        raise ValueError(f"nfold must be from 2 to the number of rows ({shard.n_rows}), got {nfold!r}")
     fold = deal(target.y, nfold, seed, stratified and target.task == "classification")
     parts = [(shard.take(np.flatnonzero(fold != k)), shard.take(np.flatnonzero(fold == k))) for k in range(nfold)]
     return [assemble(parameters, target, schema, train, {"valid": valid}, pool) for train, valid in parts]

@@ -17,9 +17,9 @@ DENSE_TEMPERATURE = 2.0
 SPARSE_TEMPERATURE = 1.0
 
 
-def family_for(parameters: Parameters, features: Features, schema: Schema) -> Family:
-    """The networks these parameters and this input ask for."""
-    dense, K = features.dense is not None, parameters.n_neurons
+def family_for(parameters: Parameters, features: Features, schema: Schema, n_rows: int) -> Family:
+    """The networks these parameters and this input, with n rows on all workers, ask for."""
+    dense, K = features.dense is not None, parameters.n_neurons or neurons_for(n_rows, parameters.group_size)
     temperature = DENSE_TEMPERATURE if dense else SPARSE_TEMPERATURE
     group_size = DENSE_GROUP if dense and K % DENSE_GROUP == 0 else K
     return Family(
@@ -31,6 +31,17 @@ def family_for(parameters: Parameters, features: Features, schema: Schema) -> Fa
         group_size=group_size if parameters.group_size is None else parameters.group_size,
         n_columns=schema.n_columns if schema.kind == "array" else None,
     )
+
+
+def neurons_for(n_rows: int, group_size: int | None = None) -> int:
+    """K when the user does not say: few rows cannot bear many cells. A multiple of the group size.
+
+    >>> neurons_for(150), neurons_for(1000), neurons_for(10**6)
+    (16, 64, 256)
+    """
+    step = group_size or DENSE_GROUP
+    wanted = min(max(n_rows / 16, 16), 256)
+    return max(step, round(wanted / step) * step)
 
 
 def seed_of(random_state: Any) -> int:

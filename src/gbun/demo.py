@@ -86,13 +86,11 @@ def problems(quick: bool) -> tuple[Problem, ...]:
     cancer = partial(load_breast_cancer, return_X_y=True)
     if quick:
         clicks = partial(make_clicks, 2_000, 20_000, seed=SEED)
-        few = {"n_neurons": 64}
-        return (Problem("breast cancer", "binary", cancer, 5, few), Problem("clicks", "binary", clicks, 5, few, 10.0))
-    few = {"n_neurons": 32}  # 331 rows cannot feed 256 outputs
+        return (Problem("breast cancer", "binary", cancer, 5), Problem("clicks", "binary", clicks, 5, {}, 10.0))
     return (
         Problem("digits", "multiclass", partial(load_digits, return_X_y=True), 100),
         Problem("breast cancer", "binary", cancer, 100),
-        Problem("diabetes", "regression", partial(load_diabetes, return_X_y=True), 100, few),
+        Problem("diabetes", "regression", partial(load_diabetes, return_X_y=True), 100),
         Problem("clicks", "binary", partial(make_clicks, 20_000, 10_000_000, seed=SEED), 50, {}, 10.0),
     )
 

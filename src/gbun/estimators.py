@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from gbun.callbacks import Callback, History
 from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Schema
-from gbun.data.frames import columns, is_frame
+from gbun.data.frames import is_frame
 from gbun.model import Model, load_model
 from gbun.targets import weight_array
 from gbun.training import Dataset, train
@@ -83,19 +84,22 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _check_training_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        if _is_rows_of_names(X) or _has_categories(X):
+        if _is_rows_of_names(X):
             self._forget_columns()
-            if is_frame(X):
-                self.feature_names_in_ = np.array([str(c) for c in X.columns], dtype=object)
-                self.n_features_in_ = len(X.columns)
             return X, y
-        X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
+        X = self._check_columns(X, reset=True)
         y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite=False, allow_nd=False, input_name="y")
         if y.ndim == 2 and y.shape[1] == 1:
             _warn_column_vector()
             y = y[:, 0]
         check_consistent_length(X, y)
         return X, y
+
+    def _check_columns(self, X: Any, reset: bool) -> Any:
+        # Frames are read by gbun itself, which knows categories; scikit-learn checks their columns' names.
+        if is_frame(X):
+            return validate_data(self, X, reset=reset, skip_check_array=True)
+        return validate_data(self, X, reset=reset, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
 
     def _forget_columns(self) -> None:
         for name in ("feature_names_in_", "n_features_in_"):
@@ -104,9 +108,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def _check_prediction_data(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
-        if self.model_.description.schema.kind != "array" or _is_rows_of_names(X):
-            return X
-        return validate_data(self, X, reset=False, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
+        return X if _is_rows_of_names(X) else self._check_columns(X, reset=False)
 
     def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
         """Labels or values; `n_rounds` uses the first rounds only."""
@@ -226,7 +228,42 @@ class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return tags
 
 
-_CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan", "accept_large_sparse": True}
+_ATTRIBUTES = """
+Attributes
+----------
+model_ : the fitted `gbun.Model`
+n_estimators_ : the number of rounds it has
+evals_result_ : {evaluation set: {metric: [one a round]}}
+best_iteration_, best_score_ : of early stopping, where it was asked for
+n_features_in_, feature_names_in_ : of the columns seen in `fit`, where they have numbers or names
+"""
+
+
+def _describe(cls: type, more: str = "") -> None:
+    """Add every parameter's sentence, which lives in `gbun.config`, to the class's docstring."""
+    lines = [
+        f"{f.name} : {f.metadata['range']}, default {f.default!r}\n    {f.metadata['sentence']}"
+        for f in parameter_fields()
+    ]
+    cls.__doc__ = (
+        f"{inspect.cleandoc(cls.__doc__ or '')}\n\nParameters\n----------\n"
+        + "\n".join(lines)
+        + more
+        + "\n"
+        + _ATTRIBUTES
+    )
+
+
+_describe(GBUNRegressor)
+_describe(
+    GBUNClassifier,
+    "\nclass_weight : dict {class: weight}, 'balanced' or None, default None\n"
+    "    Multiplies the weight of each row by its class's; 'balanced' makes all classes count the same.",
+)
+
+
+# Numbers are checked by gbun, whose messages say where an infinite one is.
+_CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": False, "accept_large_sparse": True}
 
 
 def _is_rows_of_names(X: Any) -> bool:
@@ -236,14 +273,13 @@ def _is_rows_of_names(X: Any) -> bool:
     return isinstance(telling, dict) or (isinstance(telling, (list, tuple)) and isinstance(telling[0], str))
 
 
-def _has_categories(X: Any) -> bool:
-    return is_frame(X) and any(column.codes is not None for column in columns(X, "X"))
-
-
 def _pairs(eval_set: Any) -> list[tuple[Any, Any]]:
     if eval_set is None:
         return []
-    pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
+    if not isinstance(eval_set, (list, tuple)):
+        raise ValueError(f"eval_set must be a pair (X, y) or a list of such pairs, got {type(eval_set).__name__}")
+    one = isinstance(eval_set, tuple) and not all(isinstance(item, tuple) for item in eval_set)
+    pairs = [eval_set] if one else list(eval_set)
     for pair in pairs:
         if not (isinstance(pair, (tuple, list)) and 2 <= len(pair) <= 4):
             raise ValueError("eval_set must be a pair (X, y) or a list of such pairs")

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gbun.data.features import Features
 from gbun.data.ingest import conform
 from gbun.description import Description
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows
-from gbun.kernels.threads import threads
+from gbun.kernels.threads import Threads, one_blas_thread, threads
 from gbun.model_io import read_model, write_model
 
 Array = NDArray[Any]
+BLOCK = 2**16
 
 
 class Model:
@@ -52,61 +54,80 @@ class Model:
         self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
     ) -> Array:
         """Scores before the link: n of them, or n x C with several outputs."""
-        with self._rows(X, base_margin, n_jobs) as rows:
-            return self._flat(self._first(n_rounds).scores(rows))
+        return self._flat(self._scores(X, base_margin, n_rounds, n_jobs))
 
     def predict_proba(
         self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
     ) -> Array:
         """Class probabilities, n x C; for several labels, the probability of each label."""
-        if self.description.task == "regression":
-            raise ValueError(
-                f"predict_proba needs a classifier; this model's objective is {self.ensemble.objective.name!r}"
-            )
-        with self._rows(X, base_margin, n_jobs) as rows:
-            return self._probabilities(self._first(n_rounds).scores(rows))
+        self._check_probabilities()
+        return self._probabilities(self._scores(X, base_margin, n_rounds, n_jobs))
 
     def predict(
         self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
     ) -> Array:
         """Labels of a classifier, values of a regressor."""
-        with self._rows(X, base_margin, n_jobs) as rows:
-            return self._prediction(self._first(n_rounds).scores(rows))
+        return self._prediction(self._scores(X, base_margin, n_rounds, n_jobs))
 
     def staged_predict(self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None) -> Iterator[Array]:
         """The prediction after each round."""
-        with self._rows(X, base_margin, n_jobs) as rows:
-            for scores in self.ensemble.staged_scores(rows):
-                yield self._prediction(scores)
+        return map(self._prediction, self._staged_scores(X, base_margin, n_jobs))
 
     def staged_predict_proba(self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None) -> Iterator[Array]:
-        with self._rows(X, base_margin, n_jobs) as rows:
-            for scores in self.ensemble.staged_scores(rows):
-                yield self._probabilities(scores)
+        self._check_probabilities()
+        return map(self._probabilities, self._staged_scores(X, base_margin, n_jobs))
 
     def staged_decision_function(
         self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None
     ) -> Iterator[Array]:
-        with self._rows(X, base_margin, n_jobs) as rows:
-            for scores in self.ensemble.staged_scores(rows):
-                yield self._flat(scores.copy())
+        return map(self._flat, self._staged_scores(X, base_margin, n_jobs))
+
+    def _staged_scores(self, X: Any, base_margin: Any, n_jobs: int | None) -> Iterator[Array]:
+        # Nothing is held while the caller looks at a stage: he may never ask for the next.
+        features, margin = self._read(X, base_margin)
+        rows = self._rows(features, margin, Threads(n_jobs))
+        stages = self.ensemble.staged_scores(rows)
+        for _ in range(self.n_rounds):
+            with one_blas_thread():
+                scores = next(stages).copy()
+            yield scores
 
     def _first(self, n_rounds: int | None) -> Ensemble:
         if n_rounds is None:
             return self.ensemble
-        if not 0 <= n_rounds <= self.n_rounds:
-            raise ValueError(f"n_rounds must be from 0 to the model's {self.n_rounds} rounds, got {n_rounds}")
+        if not isinstance(n_rounds, Integral) or not 0 <= n_rounds <= self.n_rounds:
+            raise ValueError(f"n_rounds must be from 0 to the model's {self.n_rounds} rounds, got {n_rounds!r}")
         return self.ensemble.first(n_rounds)
 
-    @contextmanager
-    def _rows(self, X: Any, base_margin: Any, n_jobs: int | None) -> Iterator[Rows]:
+    def _scores(self, X: Any, base_margin: Any, n_rounds: int | None, n_jobs: int | None) -> Array:
+        features, margin = self._read(X, base_margin)
+        ensemble = self._first(n_rounds)
+        n, parts = features.n_rows, []
+        with threads(n_jobs) as pool:
+            # Rows do not depend on each other: block by block, memory stays at BLOCK x K whatever n is.
+            for first in range(0, n, BLOCK):
+                last = min(first + BLOCK, n)
+                own = None if margin is None else margin[first:last]
+                parts.append(ensemble.scores(self._rows(features.block(first, last), own, pool)))
+        return np.concatenate(parts)
+
+    def _read(self, X: Any, base_margin: Any) -> tuple[Features, Array | None]:
         e = self.ensemble
         features = conform(X, self.description.schema, dense=e.scaling.dense is not None)
         if features.n_rows == 0:
             raise ValueError("X has no rows")
-        margin = None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)
-        with threads(n_jobs) as pool:
-            yield Rows(e.scaling.apply(features), e.family, e.start, margin, pool)
+        return features, None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)
+
+    def _rows(self, features: Features, margin: Array | None, pool: Threads) -> Rows:
+        e = self.ensemble
+        return Rows(e.scaling.apply(features), e.family, e.start, margin, pool)
+
+    def _check_probabilities(self) -> None:
+        objective = self.ensemble.objective
+        if self.description.task == "regression":
+            raise ValueError(
+                f"predict_proba needs a model of probabilities; this one's objective is {objective.name!r}"
+            )
 
     def _flat(self, scores: Array) -> Array:
         single = self.ensemble.n_scores == 1 and self.description.single_column
@@ -120,7 +141,7 @@ class Model:
 
     def _prediction(self, scores: Array) -> Array:
         if self.description.task == "regression":
-            return self._flat(self.ensemble.objective.response(scores).copy())
+            return self._flat(self.ensemble.objective.response(scores))
         if self.description.task == "multilabel":
             return (self.ensemble.objective.response(scores) > 0.5).astype(np.int64)
         codes = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0.0).astype(np.intp)
@@ -136,7 +157,10 @@ def load_model(path: str | Path) -> Model:
 
 
 def margin_array(base_margin: Any, n_rows: int, n_scores: int) -> FloatArray:
-    margin = np.asarray(base_margin, dtype=np.float64)
+    try:
+        margin = np.asarray(base_margin, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"base_margin must hold numbers, got {base_margin!r:.80}") from None
     if margin.ndim == 1 and n_scores == 1:
         margin = margin[:, None]
     if margin.shape != (n_rows, n_scores):

@@ -22,18 +22,19 @@ class Normaliser:
     factor: FloatArray
 
 
-def normaliser(total_weight: float, sums: FloatArray) -> Normaliser:
-    """The sample mean and deviation of each output, from [sum w z ; sum w z^2].
+def normaliser(total_weight: float, n_rows: float, sums: FloatArray) -> Normaliser:
+    """The sample mean and deviation of each output, from [sum w z ; sum w z^2], N = sum w, n rows with a weight.
 
-    variance = (sum w z^2 - N mean^2) / (N - 1) with N = sum w: weights count rows, so weight 2 is the row twice.
-    Below N = 2, which only fractional weights reach, N / 2 stands in for N - 1. A constant output is normalised
-    to 0 for every row.
+    variance = (sum w z^2 - N mean^2) / (N - 1): weights count rows, so weight 2 is the row twice. Where weights are
+    shares of a row (N below n), N (n - 1) / n takes the place of N - 1: their scale then changes nothing. A constant
+    output is normalised to 0 for every row.
 
-    >>> normaliser(3.0, np.array([[6.0, 3.0], [14.0, 3.0]]))
+    >>> normaliser(3.0, 3, np.array([[6.0, 3.0], [14.0, 3.0]]))
     Normaliser(centre=array([2., 1.], dtype=float32), factor=array([1., 0.], dtype=float32))
     """
     mean = sums[0] / total_weight
-    variance = (sums[1] - total_weight * mean**2) / max(total_weight - 1.0, total_weight / 2.0)
+    freedom = max(total_weight - 1.0, total_weight * (n_rows - 1.0) / n_rows)
+    variance = (sums[1] - total_weight * mean**2) / (freedom or 1.0)
     deviation = np.sqrt(np.maximum(variance, 0.0))
     constant = deviation <= CONSTANT * np.abs(mean)
     factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))

@@ -114,8 +114,7 @@ def _classes(parameters: Parameters, y: NDArray[Any], classes: NDArray[Any] | No
         binary = len(classes) == 2 and objective != "softmax"
         chosen = Logistic() if binary else Softmax(len(classes), parameters.hessian == "shared")
     else:
-        outputs = 1 if len(classes) == 2 else len(classes)
-        chosen = _custom(objective, outputs)
+        chosen = _custom(objective, 1, "logistic") if len(classes) == 2 else _custom(objective, len(classes), "softmax")
     target = Target(np.zeros(0), "classification", chosen, classes)
     return Target(target.encode(y), "classification", chosen, classes)
 
@@ -123,7 +122,7 @@ def _classes(parameters: Parameters, y: NDArray[Any], classes: NDArray[Any] | No
 def _objective(parameters: Parameters, task: str, y: FloatArray) -> Objective:
     name = parameters.objective
     if not isinstance(name, str):
-        return _custom(name, 1 if y.ndim == 1 else y.shape[1])
+        return _custom(name, 1 if y.ndim == 1 else y.shape[1], "logistic" if task == "multilabel" else "identity")
     if name == "auto":
         name = "multi_logistic" if task == "multilabel" else "squared_error"
     if name in CLASSIFICATION:
@@ -147,11 +146,11 @@ def _objective(parameters: Parameters, task: str, y: FloatArray) -> Objective:
     return special[name] if name in special else OBJECTIVES[name]()
 
 
-def _custom(objective: Any, outputs: int) -> Objective:
-    if isinstance(objective, Objective):
+def _custom(objective: Any, outputs: int, link: str) -> Objective:
+    if isinstance(objective, Objective) and type(objective) in OBJECTIVES.values():
         return objective
     if callable(objective):
-        return Custom(objective, outputs)
+        return Custom(objective, outputs, link)
     raise ValueError(
         f"objective must be a name or a function (y, scores, weight) -> (gradient, Hessian), got {objective!r}"
     )
@@ -163,6 +162,10 @@ def target_array(y: Any, name: str) -> NDArray[Any]:
     array = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
+    if array.dtype.kind in "cmM":
+        raise ValueError(
+            f"{name} must hold real numbers or labels, got dtype {array.dtype}; Complex data not supported"
+        )
     if array.ndim not in (1, 2):
         raise ValueError(f"{name} must be one column, or a column an output, got shape {array.shape}")
     if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(v, str) for v in array):
@@ -179,6 +182,9 @@ def numbers_of(array: NDArray[Any], name: str) -> FloatArray:
         ) from None
     if not np.isfinite(values).all():
         raise ValueError(f"{name} has NaN or infinite targets; drop or fill those rows")
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > 1e30 or 0.0 < largest < 1e-30:
+        raise ValueError(f"{name} has values of size {largest:.0e}, beyond what float32 can hold; change its unit")
     return values
 
 
@@ -186,9 +192,12 @@ def weight_array(weight: Any, n_rows: int, name: str = "sample_weight") -> Float
     """Weights of the rows: finite, not negative, not all zero."""
     if weight is None:
         return np.ones(n_rows)
-    array = np.asarray(weight, dtype=np.float64)
+    try:
+        array = np.asarray(weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold numbers, got {weight!r:.80}") from None
     if array.ndim == 0:
-        return np.full(n_rows, float(array))
+        array = np.full(n_rows, float(array))
     if array.shape != (n_rows,):
         raise ValueError(f"{name} must hold one number for each of {n_rows} rows, got shape {array.shape}")
     if not np.isfinite(array).all() or (array < 0).any():

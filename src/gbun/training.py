@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,15 @@ def train(
     >>> float((model.predict(X) == y).mean()) > 0.9
     True
     """
-    parameters = parameters_from(params)
-    if num_boost_round is not None:
-        parameters = _with(parameters, n_estimators=num_boost_round)
-    initial = load_model(init_model) if isinstance(init_model, (str, Path)) else init_model
+    parameters = with_rounds(parameters_from(params), num_boost_round)
+    check_callbacks(callbacks)
+    initial = (
+        load_model(init_model) if isinstance(init_model, (str, Path)) else getattr(init_model, "model_", init_model)
+    )
+    if not (initial is None or isinstance(initial, Model)):
+        raise ValueError(f"init_model must be a gbun.Model or the path of one, got {type(initial).__name__}")
+    if task not in (None, "classification", "regression"):
+        raise ValueError(f"task must be 'classification', 'regression' or None, got {task!r}")
     with threads(parameters.n_jobs) as pool:
         training = prepare(parameters, as_dataset(data), _named(evals), pool, initial, task)
         watchers = [*callbacks, *callbacks_for_verbosity(parameters.verbose)]
@@ -122,7 +128,8 @@ def assemble(
     """A `Training` at its first round, or after the last one of `initial`."""
     collective = collective or Solo()
     if initial is None:
-        family = family_for(parameters, shard.features, schema)
+        n_rows = int(collective.sum(np.array([float(shard.n_rows)]))[0])
+        family = family_for(parameters, shard.features, schema, n_rows)
         scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective)
         objective = target.objective.prepared(shard.y, shard.weight, collective)
         start = objective.start(shard.y, shard.weight, collective)
@@ -137,7 +144,10 @@ def assemble(
         return Rows(scaling.apply(s.features), family, start, s.base_margin, pool, parameters.network)
 
     evaluations = [Evaluation(name, s, rows_of(s)) for name, s in shards.items()]
-    description = Description(target.task, schema, target.classes, target.y.ndim == 1, written_parameters(parameters))
+    written = written_parameters(parameters)
+    if initial is not None:  # its networks are still those of its own parameters
+        written |= {name: initial.description.parameters.get(name, written[name]) for name in NETWORK_PARAMETERS}
+    description = Description(target.task, schema, target.classes, target.y.ndim == 1, written)
     training = Training(
         parameters,
         family,
@@ -170,21 +180,32 @@ NETWORK_PARAMETERS = ("n_neurons", "temperature", "group_size", "density", "scal
 
 
 def check_continuation(parameters: Parameters, target: Target, initial: Model) -> None:
-    """Networks of added rounds come from the family of the first ones: parameters may not contradict it."""
+    """Networks of added rounds come from the family of the first ones: what is asked for may not contradict it."""
     family, objective = initial.ensemble.family, initial.ensemble.objective
-    if objective.name != target.objective.name or len(initial.ensemble.start) != target.objective.n_outputs(target.y):
+    asked = target.objective
+    if objective.name != asked.name or len(initial.ensemble.start) != asked.n_outputs(target.y):
         raise ValueError(
             f"init_model was trained with objective {objective.name!r} and {len(initial.ensemble.start)} score(s), "
-            f"this training asks for {target.objective.name!r} and {target.objective.n_outputs(target.y)}"
+            f"this training asks for {asked.name!r} and {asked.n_outputs(target.y)}"
         )
-    defaults = {f.name: f.default for f in parameter_fields()}
-    trained = initial.description.parameters
-    for name in NETWORK_PARAMETERS:
-        value = getattr(parameters, name)
-        if value != defaults[name] and name in trained and value != trained[name]:
+    trained: dict[str, Any] = {
+        "n_neurons": family.n_outputs,
+        "temperature": family.temperature,
+        "group_size": family.group_size,
+        "scale": initial.ensemble.scaling.name,
+        "random_state": family.seed,
+    }
+    for name, value in trained.items():
+        given = getattr(parameters, name)
+        given = seed_of(given) if name == "random_state" and given is not None else given
+        if given not in (None, value, "auto"):
+            raise ValueError(f"{name}={given!r} differs from init_model's {value!r}; leave it out")
+    if parameters.density not in (None, family.density, family.sparse_density):
+        raise ValueError(f"density={parameters.density!r} differs from init_model's {family.density!r}; leave it out")
+    for name, value in asked.parameters().items():
+        if value is not None and value != objective.parameters()[name]:
             raise ValueError(
-                f"{name}={value!r} differs from init_model's {trained[name]!r}; leave it out, networks of added "
-                f"rounds are drawn like the first (K={family.n_outputs}, seed={family.seed})"
+                f"the objective's {name}={value!r} differs from init_model's {objective.parameters()[name]!r}"
             )
 
 
@@ -192,6 +213,8 @@ def make_shard(features: Features, y: FloatArray, dataset: Dataset, target: Targ
     n = features.n_rows
     if n == 0:
         raise ValueError("X has no rows")
+    if features.dense is not None and features.sparse is None and features.dense.shape[1] == 0:
+        raise ValueError("X has no columns: nothing to learn from")
     if len(y) != n:
         raise ValueError(f"X has {n} rows, y has {len(y)}: one target for each row is needed")
     margin = None
@@ -204,6 +227,8 @@ def metrics_for(parameters: Parameters, objective: Any) -> list[Metric]:
     given = parameters.eval_metric
     if given is None:
         given = objective.default_metric()
+    if isinstance(given, (list, tuple)) and not given:
+        raise ValueError("eval_metric must name at least one metric, got an empty list")
     several = isinstance(given, list) or (isinstance(given, tuple) and not _is_function_tuple(given))
     return [get_metric(m) for m in (given if several else [given])]
 
@@ -244,15 +269,26 @@ def _named(evals: Mapping[str, Data] | Iterable[tuple[Data, str]]) -> dict[str, 
     if isinstance(evals, Mapping):
         return {str(name): as_dataset(data) for name, data in evals.items()}
     named: dict[str, Dataset] = {}
-    for item in evals:
+    for item in evals if isinstance(evals, (list, tuple)) else [evals]:
         if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], str)):
-            raise ValueError("evals must be {name: data} or a list of pairs (data, name)")
+            raise ValueError(f"evals must be {{name: data}} or a list of pairs (data, name), got {type(item).__name__}")
+        if item[1] in named:
+            raise ValueError(f"evals has two sets named {item[1]!r}; names must differ")
         named[item[1]] = as_dataset(item[0])
     return named
 
 
-def _with(parameters: Parameters, **changes: Any) -> Parameters:
+def with_rounds(parameters: Parameters, num_boost_round: int | None) -> Parameters:
+    if num_boost_round is None:
+        return parameters
+    if isinstance(num_boost_round, bool) or not isinstance(num_boost_round, Integral) or num_boost_round < 1:
+        raise ValueError(f"num_boost_round must be an integer of at least 1, got {num_boost_round!r}")
     values = {f.name: getattr(parameters, f.name) for f in parameter_fields()}
-    changed = Parameters(**{**values, **changes})
-    check(changed)
-    return changed
+    return Parameters(**{**values, "n_estimators": int(num_boost_round)})
+
+
+def check_callbacks(callbacks: Sequence[Callback]) -> None:
+    given = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+    for callback in given:
+        if not isinstance(callback, Callback) or given is not callbacks:
+            raise ValueError(f"callbacks must be a list of gbun.callbacks.Callback objects, got {callback!r}")

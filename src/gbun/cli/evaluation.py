@@ -45,7 +45,8 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--metric") from None
     fitting = load_model(model)
-    table = fitted(read_labelled(data, target, weight, labels), data, Input.of_model(fitting))
+    expected = Input.of_model(fitting)
+    table = fitted(read_labelled(data, target, weight, labels, expected.text), data, expected)
     values = metric_values(fitting, table, asked or usual_metrics(fitting), rounds)
     if json:
         show_json({"rows": table.X.shape[0], "metrics": values})

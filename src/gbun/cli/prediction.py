@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gbun.cli.tables import Input, fitted, read
+from gbun.cli.tables import Input, check_output, fitted, read
 
 if TYPE_CHECKING:
     from gbun.model import Model
@@ -39,12 +39,12 @@ def predict(
     if output != STDOUT and output.suffix.lower() not in (".csv", ".npy"):
         raise typer.BadParameter(f"got {str(output)!r}, expected a .csv or .npy file, or -", param_hint="--output")
     from gbun.model import load_model
-    from gbun.model_io.atomic import writable_target
 
     if output != STDOUT:
-        writable_target(output)
+        check_output(output, [model, data])
     fitting = load_model(model)
-    X = fitted(read(data, target), data, Input.of_model(fitting)).X
+    expected = Input.of_model(fitting)
+    X = fitted(read(data, target, text=expected.text), data, expected).X
     predicting = fitting.predict_proba if proba else fitting.decision_function if scores else fitting.predict
     values = predicting(X, n_rounds=rounds)
     _write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ class Input:
     sparse: bool
     n_columns: int | None
     names: tuple[str, ...] | None
+    text: tuple[str, ...]
     words: str
 
     @classmethod
@@ -31,27 +33,38 @@ class Input:
             "array": f"{'sparse' if sparse else 'dense'} rows of {schema.n_columns} columns",
             "frame": f"a table with the columns {shortened(schema.names or ())}",
         }.get(schema.kind, f"lists of {schema.kind}, which only Python can give")
-        return cls("the model", sparse, schema.n_columns, schema.names, words)
+        return cls("the model", sparse, schema.n_columns, schema.names, schema.categorical, words)
 
     @classmethod
     def of_table(cls, table: Table, path: Path) -> Input:
         sparse, n_columns = _is_sparse(table.X), table.X.shape[1]
         words = f"{'sparse' if sparse else 'dense'} rows of {n_columns} columns"
-        return cls(str(path), sparse, n_columns, table.feature_names, words)
+        named: Any = table.X if table.feature_names else {}
+        text = tuple(str(name) for name in named if named[name].dtype.kind == "O")
+        return cls(str(path), sparse, n_columns, table.feature_names, text, words)
 
 
-def read(path: Path, target: str | None = None, weight: str | None = None, labels: Path | None = None) -> Table:
+def read(
+    path: Path,
+    target: str | None = None,
+    weight: str | None = None,
+    labels: Path | None = None,
+    text: tuple[str, ...] = (),
+) -> Table:
+    """The table in a file; columns named in `text` held words in training and hold words here."""
     from gbun.data.files import read_table
 
     try:
-        return read_table(path, target, weight=weight, labels=labels)
+        return read_table(path, target, weight=weight, labels=labels, text=text)
     except ImportError as error:  # a reader that is not installed; the message has the install command
         raise ValueError(str(error)) from error
 
 
-def read_labelled(path: Path, target: str | None, weight: str | None, labels: Path | None) -> Table:
+def read_labelled(
+    path: Path, target: str | None, weight: str | None, labels: Path | None, text: tuple[str, ...] = ()
+) -> Table:
     """A table whose rows all have a label."""
-    table = read(path, target, weight, labels)
+    table = read(path, target, weight, labels, text)
     if table.y is None:
         apart = "save them in it as y, or name their .npy file with --labels"
         how = "name their column with --target" if table.feature_names else apart
@@ -115,6 +128,16 @@ def _widened(X: Any, path: Path, expected: Input) -> Any:
             f"number of columns of {expected.owner}; remove such ids, or train with a file that has them"
         )
     return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], expected.n_columns))
+
+
+def check_output(path: Path, inputs: Iterable[Path | None]) -> None:
+    """Refuse to write into a missing folder, or over a file that is being read."""
+    from gbun.model_io.atomic import writable_target
+
+    for source in inputs:
+        if source is not None and path.exists() and source.exists() and path.samefile(source):
+            raise ValueError(f"{path}: is an input of this command and would be lost; write to another file")
+    writable_target(path)
 
 
 def _is_sparse(X: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -15,7 +14,7 @@ from gbun.callbacks import Callback, Checkpoint, History, ProgressBar, TimeBudge
 from gbun.cli.labels import RULE, class_labels, guess_task, is_text
 from gbun.cli.options import option_name, read_parameters
 from gbun.cli.screen import remark, show_table, size_in_words
-from gbun.cli.tables import Input, fitted, read_labelled
+from gbun.cli.tables import Input, check_output, fitted, read_labelled
 
 if TYPE_CHECKING:
     from gbun.boosting import Training
@@ -66,7 +65,7 @@ def train(
     chosen = read_parameters(parameters)
     chosen = replace(chosen, verbose=0) if quiet else chosen
     run = Run(chosen, checkpoint, _optional_callbacks(chosen, checkpoint, checkpoint_every, time_budget), quiet)
-    _check_outputs(model, checkpoint)
+    _check_outputs([model, checkpoint], [data, valid, labels])
     rows, watched, initial = _read(data, valid, target, weight, labels, init_model)
     decided, why = _decide(task, chosen, initial, rows)
     if not quiet:
@@ -101,13 +100,11 @@ def _optional_callbacks(
     return callbacks
 
 
-def _check_outputs(*paths: Path | None) -> None:
-    """Hours of training must not end at a folder that does not exist."""
-    from gbun.model_io.atomic import writable_target
-
-    for path in paths:
+def _check_outputs(outputs: list[Path | None], inputs: list[Path | None]) -> None:
+    """Hours of training must not end at a folder that does not exist, nor replace the data."""
+    for path in outputs:
         if path is not None:
-            writable_target(path)
+            check_output(path, inputs)
 
 
 def _read(
@@ -122,11 +119,14 @@ def _read(
     from gbun.model import load_model
 
     initial = None if init is None else load_model(init)
-    rows = read_labelled(data, target, weight, labels)
-    if initial is not None:
-        rows = fitted(rows, data, Input.of_model(initial))
+    first = None if initial is None else Input.of_model(initial)
+    rows = read_labelled(data, target, weight, labels, first.text if first else ())
+    if first is not None:
+        rows = fitted(rows, data, first)
     expected = Input.of_table(rows, data)
-    watched = None if valid is None else fitted(read_labelled(valid, target, weight, None), valid, expected)
+    watched = None
+    if valid is not None:
+        watched = fitted(read_labelled(valid, target, weight, None, expected.text), valid, expected)
     return rows, watched, initial
 
 
@@ -193,10 +193,7 @@ class Run:
         return trained
 
     def _display(self) -> list[Callback]:
-        """A bar unless --quiet; `train` itself sees to --verbose, whose rounds come through the logger."""
-        if self.parameters.verbose > 1:
-            logging.basicConfig(format="%(message)s")
-            logging.getLogger("gbun").setLevel(logging.INFO)
+        """A bar unless --quiet; `train` itself sees to --verbose."""
         return [] if self.quiet or self.parameters.verbose else [ProgressBar()]
 
     def _what_is_left(self, rounds: int) -> str:

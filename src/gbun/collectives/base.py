@@ -10,8 +10,8 @@ from gbun.dtypes import FloatArray
 class Collective(Protocol):
     """Rank, size, sum, broadcast, gather; nothing else.
 
-    Every message is an array whose size depends on K and C only: no row, no per-row value and nothing that
-    grows with the number of features is ever passed to it.
+    Every message is a sum over rows, of a size that depends on K and C only (and once, before the first round, on the
+    number of dense columns): no row and no per-row value is ever passed to it.
     """
 
     @property

@@ -6,7 +6,7 @@ import difflib
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -62,7 +62,12 @@ class Table:
 
 
 def read_table(
-    path: PathLike, target: str | None = None, *, weight: str | None = None, labels: PathLike | None = None
+    path: PathLike,
+    target: str | None = None,
+    *,
+    weight: str | None = None,
+    labels: PathLike | None = None,
+    text: Collection[str] = (),
 ) -> Table:
     """Reads a table by the ending of its path.
 
@@ -75,7 +80,7 @@ def read_table(
 
     `target` and `weight` name columns of a .csv, .tsv or .parquet file, which then are no features; without
     `target` the table has no y. Labels may be strings. In a .csv, empty fields and words such as NA are
-    missing values.
+    missing values, and the columns named in `text` are read as words even where they look like numbers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +98,7 @@ def read_table(
     elif form == "npz":
         table = _read_npz(path, labels)
     else:
-        frame = _read_csv(path) if form == "csv" else _read_parquet(path)
+        frame = _read_csv(path, text) if form == "csv" else _read_parquet(path)
         table = _divided(path, frame, target, weight)
     if table.X.shape[0] == 0:
         raise ValueError(f"{path}: got no rows, expected at least one; check what wrote the file")
@@ -172,13 +177,15 @@ def _pandas(path: Path, *also: str) -> Any:
         ) from error
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path, text: Collection[str]) -> pd.DataFrame:
     pandas = _pandas(path)
     separator = "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]] else ","
     with open_content(path) as stream:
         # A truncated archive is told by open_content, in its own words.
         try:
-            frame: pd.DataFrame = pandas.read_csv(stream, sep=separator, low_memory=False)
+            frame: pd.DataFrame = pandas.read_csv(
+                stream, sep=separator, low_memory=False, dtype=dict.fromkeys(text, str)
+            )
         except ValueError as error:
             raise ValueError(
                 f"{path}: got text that cannot be read ({' '.join(str(error).split())}), expected UTF-8 rows "

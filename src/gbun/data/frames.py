@@ -37,33 +37,59 @@ def columns(X: Any, name: str, categorical: Sequence[str] | None = None) -> list
 def _from_pandas(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> Column:
     kind = getattr(series.dtype, "kind", "O")
     nominal = series.dtype.name == "category" or (kind in "OUST" and kind != "M") or series.dtype.name.startswith("str")
-    _check_role(nominal, column, name, categorical)
+    if kind == "O" and series.dtype.name == "object":
+        nominal = not _all_numbers(series.dropna(), column, name)
+    nominal = _role(nominal, bool(series.isna().all()), column, name, categorical)
     if nominal:
         codes, categories = series.factorize()
-        return Column(column, codes=codes.astype(np.int64), categories=tuple(str(c) for c in categories))
+        return Column(column, codes=codes.astype(np.int64), categories=tuple(_text(c) for c in categories))
+    if kind == "O":
+        return Column(column, np.array([np.nan if v is None else v for v in series], dtype=np.float64))
     if kind not in "fiub":
         raise ValueError(_not_supported(column, name, series.dtype))
     return Column(column, series.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
+def _all_numbers(values: Any, column: str, name: str) -> bool:
+    """Whether a column of Python objects holds numbers; otherwise all must be words."""
+    kinds = {type(value) for value in values}
+    if kinds and all(issubclass(kind, (int, float, np.number, np.bool_)) for kind in kinds):
+        return True
+    other = next((kind for kind in kinds if not issubclass(kind, str)), None)
+    if other is not None:
+        raise ValueError(
+            f"{name}[{column!r}] must hold numbers, or strings, or be of type category, got {other.__name__} in it"
+        )
+    return False
+
+
+def _text(category: Any) -> str:
+    """1 and 1.0 are the same category: a missing value beside it turns pandas' integers into floats."""
+    return str(int(category)) if isinstance(category, float) and category.is_integer() else str(category)
+
+
 def _from_polars(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> Column:
     kind = str(series.dtype).split("(")[0]
     nominal = kind in ("String", "Utf8", "Categorical", "Enum")
-    _check_role(nominal, column, name, categorical)
+    nominal = _role(nominal, series.null_count() == len(series), column, name, categorical)
+    if nominal and kind == "Null":
+        return Column(column, codes=np.full(len(series), -1, dtype=np.int64))
     if nominal:
-        text = series.cast(type(series.cast(str).dtype)) if kind not in ("String", "Utf8") else series
-        values = text.to_list()
+        values = series.cast(str).to_list()
         places = {value: i for i, value in enumerate(dict.fromkeys(v for v in values if v is not None))}
         codes = np.array([-1 if v is None else places[v] for v in values], dtype=np.int64)
         return Column(column, codes=codes, categories=tuple(places))
-    if not (series.dtype.is_numeric() or kind == "Boolean"):
+    if not (series.dtype.is_numeric() or kind in ("Boolean", "Null")):
         raise ValueError(_not_supported(column, name, series.dtype))
     return Column(column, np.array(series.cast(float).to_numpy(), dtype=np.float64))
 
 
-def _check_role(nominal: bool, column: str, name: str, categorical: Sequence[str] | None) -> None:
+def _role(nominal: bool, missing: bool, column: str, name: str, categorical: Sequence[str] | None) -> bool:
+    """Whether the column holds categories; one that is missing everywhere plays the part it had in training."""
     if categorical is None or nominal == (column in categorical):
-        return
+        return nominal
+    if missing:
+        return not nominal
     was, now = ("categories", "numbers") if column in categorical else ("numbers", "categories")
     raise ValueError(f"{name}[{column!r}] held {was} in training and holds {now} now; convert it with astype")
 

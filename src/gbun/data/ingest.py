@@ -23,6 +23,8 @@ ACCEPTED = (
     "a list of dicts {name: value} or a list of token lists"
 )
 
+MISSING = "NaN means missing, infinity is an error"
+
 
 def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
     """Features and the schema to remember them by.
@@ -59,6 +61,10 @@ def conform(X: Any, schema: Schema, dense: bool, name: str = "X") -> Features:
         raise ValueError(f"{name} has no rows")
     if schema.kind == "frame" and frames.is_frame(X):
         features, found = from_frame(X, name, schema)
+    elif schema.kind == "names" and isinstance(X, (list, tuple)) and isinstance(X[0], dict):
+        return from_dicts(X, name)
+    elif schema.kind == "tokens" and isinstance(X, (list, tuple)) and isinstance(X[0], (list, tuple)):
+        return from_tokens(X, name)
     else:
         features, found = ingest(X, name)
     if found.kind != schema.kind:
@@ -94,7 +100,14 @@ def _words(schema: Schema) -> str:
 
 
 def from_array(X: Any, name: str) -> Features:
-    array = np.asarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"{name} must be {ACCEPTED}, got rows of different kinds or lengths: {error}") from None
+    if array.dtype.kind in "cmM":
+        raise ValueError(
+            f"{name} must hold real numbers, got dtype {array.dtype}; make numbers of it. Complex data not supported"
+        )
     if array.dtype.kind not in "fiub":
         try:
             array = array.astype(np.float64)
@@ -105,9 +118,7 @@ def from_array(X: Any, name: str) -> Features:
         raise ValueError(f"{name} must be {ACCEPTED}, got an array of shape {array.shape} {advice}".rstrip())
     if array.dtype.kind == "f" and np.isinf(array).any():
         row, col = np.argwhere(np.isinf(array))[0]
-        raise ValueError(
-            f"{name} has an infinite value in row {row}, column {col}; NaN means missing, infinity is an error"
-        )
+        raise ValueError(f"{name} has an infinite value in row {row}, column {col}; {MISSING}")
     return Features(len(array), dense=array)
 
 
@@ -115,9 +126,10 @@ def from_sparse(X: Any, name: str) -> Features:
     if X.ndim != 2:
         raise ValueError(f"{name} must have 2 dimensions, got a sparse array of shape {X.shape}")
     csr = X.tocsr()
-    if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < X.shape[1]:
-        # scipy does not look, and compiled code would read beyond its tables
-        raise ValueError(f"{name} has column indices outside its {X.shape[1]} columns; check how it was built")
+    try:  # scipy does not look before, and compiled code would read beyond its tables
+        csr.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"{name} is a damaged sparse matrix: {error}; check how it was built") from None
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
@@ -130,9 +142,8 @@ def _values(data: Any, name: str) -> FloatArray:
     with np.errstate(over="ignore"):
         values = np.asarray(data, dtype=np.float32)
     if np.isinf(values).any():
-        raise ValueError(
-            f"{name} has an infinite value, or one beyond float32; NaN means missing, infinity is an error"
-        )
+        at = int(np.flatnonzero(np.isinf(values))[0])
+        raise ValueError(f"{name} has an infinite value, or one beyond float32 (entry {at}: {data[at]}); {MISSING}")
     return values
 
 
@@ -141,8 +152,10 @@ def from_frame(X: Any, name: str, schema: Schema | None = None) -> tuple[Feature
     columns = frames.columns(X, name, None if schema is None else schema.categorical)
     numeric = [c.values for c in columns if c.values is not None]
     dense = np.column_stack(numeric) if numeric else None
-    if dense is not None:
-        from_array(dense, name)
+    for column in columns:
+        if column.values is not None and np.isinf(column.values).any():
+            row = int(np.flatnonzero(np.isinf(column.values))[0])
+            raise ValueError(f"{name}[{column.name!r}] has an infinite value in row {row}; {MISSING}")
     categorical = [c for c in columns if c.codes is not None]
     names = tuple(c.name for c in columns)
     if not categorical:

@@ -18,6 +18,8 @@ from gbun.collectives import Collective
 from gbun.data.features import Entries, Features
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 
+FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax tells them apart
+
 
 @dataclass(frozen=True)
 class ColumnScale:
@@ -39,7 +41,7 @@ class ColumnScale:
             block *= self.factor
             if not missing_is_zero:
                 block[missing] = 0.0
-            out[first : first + 4096] = block
+            out[first : first + 4096] = np.clip(block, -FAR, FAR)
         return out
 
     def apply_sparse(self, entries: Entries) -> Entries:
@@ -95,6 +97,11 @@ def _fit_dense(name: str, X: FloatArray, weight: FloatArray, collective: Collect
     if name == "none":
         return ColumnScale(centre, np.ones(X.shape[1]))
     (second,) = collective.sum(_column_sums(X, weight, centre, power=2)[1:])
+    if not np.isfinite(second).all():
+        column = int(np.flatnonzero(~np.isfinite(second))[0])
+        raise ValueError(
+            f"X has values beyond 1e150 in column {column}; rescale it, or mark such values as missing (NaN)"
+        )
     return ColumnScale(centre, _inverse_deviation(second / np.where(count > 0, count, 1.0), centre))
 
 
@@ -107,7 +114,8 @@ def _column_sums(X: FloatArray, weight: FloatArray, shift: FloatArray, power: in
         present = ~np.isnan(block)
         block[~present] = 0.0
         count += w @ present
-        total += w @ (block if power == 1 else block * block)
+        with np.errstate(over="ignore"):
+            total += w @ (block if power == 1 else block * block)
     return np.stack([count, total])
 
 

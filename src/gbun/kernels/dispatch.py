@@ -17,6 +17,8 @@ Derivatives = Callable[[slice], tuple[FloatArray, FloatArray]]
 
 TABLE_LIMIT = 2**23  # weights in a table that "auto" is ready to make each round: 32 MB
 
+LARGEST_TABLE = 2**29  # and what "dense" may ask for: 2 GB
+
 
 class Kernels:
     """Forward, moments, memberships and normal equations over the rows of one `Features`.
@@ -98,6 +100,10 @@ class Kernels:
         small = m is not None and m * K <= TABLE_LIMIT and 4 * m <= len(entries.ids)
         if m is None or self.form == "hashed" or (self.form == "auto" and not small):
             return None
+        if m * K > LARGEST_TABLE:
+            raise ValueError(
+                f"network='dense' would make a table of {m} x {K} weights each round; use network='auto' or 'hashed'"
+            )
         return self._table(network, np.arange(m), network.family.sparse_density)
 
     def _table(self, network: Network, features: IntArray, density: float) -> FloatArray:
@@ -107,7 +113,8 @@ class Kernels:
         table = np.empty((len(features), len(network.seeds)), dtype=MEMBERSHIP)
         hashed.fill_weights(initial_state(network.seeds), features, np.int32(half), MEMBERSHIP(1.0 / half), table)
         for output, feature, weight in network.revived(density):
-            table[features == feature, output] = weight
+            if features[0] <= feature <= features[-1]:
+                table[feature - features[0], output] = weight
         return table
 
     def moments(self, weight: FloatArray) -> FloatArray:
@@ -125,7 +132,7 @@ class Kernels:
         parts = self.threads.map(
             lambda rows: portable.normal_equations(self.buffer[rows], *derivatives(rows)), self.chunks
         )
-        A, B = next(parts)
+        A, B = next(parts, None) or portable.normal_equations(self.buffer, *derivatives(slice(0, 0)))
         for a, b in parts:
             A += a
             B += b

@@ -7,21 +7,26 @@ sums over chunks are added in chunk order. So the number of threads decides when
 from __future__ import annotations
 
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 R = TypeVar("R")
 
 
 def thread_count(n_jobs: int | None) -> int:
-    """None and -1 mean all cores this process may use, -2 all but one, as in scikit-learn."""
+    """-1 means all cores this process may use, -2 all but one, as in scikit-learn; None means all, but no more than
+    OMP_NUM_THREADS, by which joblib tells its workers to share the cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if n_jobs is None:
-        return cores
+        limit = os.environ.get("OMP_NUM_THREADS", "")
+        return min(cores, int(limit)) if limit.isdigit() and int(limit) else cores
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 
 
@@ -39,9 +44,17 @@ class Threads:
         self._pool = ThreadPoolExecutor(self.count) if self.count > 1 else None
 
     def map(self, work: Callable[[slice], R], chunks: list[slice]) -> Iterator[R]:
+        """Results in the order of chunks; only a few are made ahead, so that they do not pile up in memory."""
         if self._pool is None or len(chunks) < 2:
-            return map(work, chunks)
-        return self._pool.map(work, chunks)
+            yield from map(work, chunks)
+            return
+        ahead: deque[Future[R]] = deque()
+        for chunk in chunks:
+            ahead.append(self._pool.submit(work, chunk))
+            if len(ahead) > 2 * self.count:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
     def run(self, work: Callable[[slice], object], chunks: list[slice]) -> None:
         for _ in self.map(work, chunks):
@@ -52,12 +65,43 @@ class Threads:
             self._pool.shutdown()
 
 
+_limit_lock = threading.Lock()
+_limit_holders = 0
+_limit: Any = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS keeps to one thread until the last of all holders, in whatever thread, is done.
+
+    The limit is the process's: set by the first who asks, lifted by the last, so that trainings side by side do not
+    lift it for each other or leave it behind.
+    """
+    global _limit_holders, _limit
+    with _limit_lock:
+        if _limit_holders == 0:
+            _limit = _blas().limit(limits=1, user_api="blas")
+        _limit_holders += 1
+    try:
+        yield
+    finally:
+        with _limit_lock:
+            _limit_holders -= 1
+            if _limit_holders == 0:
+                _limit.restore_original_limits()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()  # looks at all loaded libraries, once
+
+
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[Threads]:
     """A pool of `n_jobs` threads; BLAS keeps to one thread in each of them."""
     pool = Threads(n_jobs)
     try:
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_blas_thread():
             yield pool
     finally:
         pool.close()

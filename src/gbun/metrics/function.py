@@ -12,12 +12,15 @@ from gbun.metrics.base import RankingMetric
 class FunctionMetric(RankingMetric):
     """f(y, response, weight) -> float, called once with all rows of positive weight.
 
+    With one output y and response are vectors of the same length (of two classes y is 0 or 1 and response the
+    probability of 1); with several, response is n x C, and y holds class codes 0 .. C-1 or n x C targets.
+
     Nothing is known about the function, so it is not combined from the parts of several workers. For a
     metric that is made of sums and so may be distributed, write a subclass of MeanMetric instead.
 
     >>> import numpy as np
     >>> from gbun.collectives import Solo
-    >>> worst = FunctionMetric("worst", lambda y, response, weight: abs(y - response[:, 0]).max())
+    >>> worst = FunctionMetric("worst", lambda y, response, weight: abs(y - response).max())
     >>> worst.evaluate(np.array([1.0, 2.0]), np.array([[1.5], [4.0]]), np.ones(2), Solo())
     2.0
     """
@@ -32,7 +35,8 @@ class FunctionMetric(RankingMetric):
         self.higher_is_better = bool(higher_is_better)
 
     def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> float:
-        value = self.function(y, response, weight)
+        flat = response[:, 0] if response.shape[1] == 1 and y.ndim == 1 else response
+        value = self.function(y, flat, weight)
         try:
             return float(value)
         except (TypeError, ValueError) as error:

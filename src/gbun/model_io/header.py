@@ -62,7 +62,7 @@ OBJECTIVE_PARAMETERS: dict[str, dict[str, Check]] = {
     "logistic": {},
     "multi_logistic": {"shared": flag},
     "softmax": {"n_classes": OUTPUTS, "shared": flag},
-    "custom": {"outputs": OUTPUTS},
+    "custom": {"outputs": OUTPUTS, "link": one_of("identity", "logistic", "softmax")},
 }
 
 

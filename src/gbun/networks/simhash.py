@@ -50,7 +50,7 @@ def xxhash32(seed: Words | np.uint32, first: Words | np.uint32, second: Words | 
 
 def initial_state(seed: Words | np.uint32) -> Words:
     """Where xxHash32 of eight bytes begins."""
-    return np.asarray(seed) + np.uint32(PRIME_5 + MESSAGE_BYTES)
+    return np.asarray(np.asarray(seed) + np.uint32(PRIME_5 + MESSAGE_BYTES))
 
 
 def _absorb(state: Words, word: Words | np.uint32) -> Words:

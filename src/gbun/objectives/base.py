@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,27 +75,28 @@ def weighted_mean(values: FloatArray, weight: FloatArray, collective: Collective
     return np.asarray(sums[:-1] / sums[-1])
 
 
+def mean_and_spread(y: FloatArray, weight: FloatArray, collective: Collective) -> tuple[float, float]:
+    """The mean of one target and its mean absolute deviation; a deviation at the level of rounding is 0."""
+    mean = float(weighted_mean(column(y), weight, collective)[0])
+    spread = float(weighted_mean(np.abs(column(y) - mean), weight, collective)[0])
+    return mean, spread if spread > 1e-12 * abs(mean) else 0.0
+
+
 def bisect(
-    objective: Objective, y: FloatArray, weight: FloatArray, collective: Collective, steps: int = 200
+    slope: Callable[[float], float], y: FloatArray, weight: FloatArray, collective: Collective, steps: int = 200
 ) -> FloatArray:
-    """The best constant of a convex loss with one output: where the sum of gradients changes its sign.
+    """The best constant of a convex loss with one output: where its slope, a sum over rows, changes its sign.
 
     Only sums of one number are exchanged, so this is also how a quantile is found without sorting rows together.
     """
-
-    def slope(constant: float) -> float:
-        scores = np.full((len(y), 1), constant)
-        return float(collective.sum(objective.derivatives(y, scores, weight)[0].sum(keepdims=True))[0, 0])
-
-    mean = float(weighted_mean(column(y), weight, collective)[0])
-    spread = float(weighted_mean(np.abs(column(y) - mean), weight, collective)[0])
+    mean, spread = mean_and_spread(y, weight, collective)
     if spread == 0.0:
         return np.array([mean])
-    low, high = mean - spread, mean + spread
-    while slope(low) > 0.0:
-        low -= 2.0 * (high - low)
-    while slope(high) < 0.0:
-        high += 2.0 * (high - low)
+    low, high, reach = mean - spread, mean + spread, spread
+    while slope(low) > 0.0 and np.isfinite(low):
+        low, reach = low - reach, 2.0 * reach
+    while slope(high) < 0.0 and np.isfinite(high):
+        high, reach = high + reach, 2.0 * reach
     for _ in range(steps):
         middle = 0.5 * (low + high)
         if middle in (low, high):

@@ -11,6 +11,7 @@ import numpy as np
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
 from gbun.objectives.base import Objective, Scores
+from gbun.objectives.classification import Logistic, Softmax
 
 ObjectiveFunction = Callable[[FloatArray, FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
@@ -21,7 +22,8 @@ class Custom(Objective):
 
     With one output, scores, gradient and Hessian are vectors of n numbers; with C outputs they are n x C, and the
     Hessian may also be n numbers shared by all outputs. The function applies the weights itself. It is called on
-    chunks of rows, so a row's derivatives must depend on that row only. Negative Hessian values are raised to 0:
+    chunks of rows, by several threads at once, so a row's derivatives must depend on that row only and the function
+    must not keep state. Negative Hessian values are raised to 0:
     such a row pulls by its gradient and does not shorten the step. Boosting starts from the constant that makes
     the Newton step vanish (found by iteration), or from 0 where that does not converge.
 
@@ -30,11 +32,20 @@ class Custom(Objective):
 
     function: ObjectiveFunction | None
     outputs: int = 1
+    link: str = "identity"
     name: ClassVar[str] = "custom"
     metric: ClassVar[str] = "rmse"
 
     def parameters(self) -> dict[str, Any]:
-        return {"outputs": self.outputs}
+        return {"outputs": self.outputs, "link": self.link}
+
+    def default_metric(self) -> str:
+        return "rmse" if self.link == "identity" else "log_loss"
+
+    def response(self, scores: Scores) -> FloatArray:
+        """Scores by the link that the task expects: of labels log-odds, of classes logits, of numbers themselves."""
+        built_in = {"logistic": Logistic(), "softmax": Softmax(self.outputs)}
+        return built_in[self.link].response(scores) if self.link in built_in else scores
 
     def n_outputs(self, y: FloatArray) -> int:
         return self.outputs

@@ -9,7 +9,7 @@ import numpy as np
 
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
-from gbun.objectives.base import Objective, Scores, bisect, column, weighted_mean
+from gbun.objectives.base import Objective, Scores, bisect, column, mean_and_spread, weighted_mean
 
 MAX_LOG = 50.0  # scores under a log link are held within +-50: exp(50) is beyond any rate that can be learnt
 
@@ -60,8 +60,7 @@ class Huber(Objective):
     def prepared(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Huber:
         if self.delta is not None:
             return self
-        mean = weighted_mean(column(y), weight, collective)
-        spread = float(weighted_mean(np.abs(column(y) - mean), weight, collective)[0])
+        _, spread = mean_and_spread(y, weight, collective)
         return Huber(1.345 * spread or 1.0)
 
     def _delta(self) -> float:
@@ -77,7 +76,11 @@ class Huber(Objective):
         return np.clip(r, -delta, delta) * weight[:, None], h[:, 0] * weight
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
-        return bisect(self, y, weight, collective)
+        def slope(constant: float) -> float:
+            gradient, _ = self.derivatives(y, np.full((len(y), 1), constant), weight)
+            return float(collective.sum(gradient.sum(axis=0))[0])
+
+        return bisect(slope, y, weight, collective)
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,9 @@ class Quantile(Objective):
         return f"{self.metric}:{self.quantile}"
 
     def prepared(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Quantile:
-        mean = weighted_mean(column(y), weight, collective)
-        spread = float(weighted_mean(np.abs(column(y) - mean), weight, collective)[0])
+        if self.epsilon is not None:
+            return self
+        _, spread = mean_and_spread(y, weight, collective)
         return Quantile(self.quantile, 0.01 * spread or 1.0)
 
     def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
@@ -116,7 +120,13 @@ class Quantile(Objective):
         return ((r >= 0.0) - self.quantile) * weight[:, None], h[:, 0] * weight
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
-        return bisect(self, y, weight, collective)
+        # W(y <= s) - q W: sums of weights alone, so that the order of rows cannot decide on a flat stretch
+        total = float(collective.sum(np.array([weight.sum()]))[0])
+
+        def slope(constant: float) -> float:
+            return float(collective.sum(np.array([weight[y <= constant].sum()]))[0]) - self.quantile * total
+
+        return bisect(slope, y, weight, collective)
 
 
 class _LogLink(Objective):
@@ -158,7 +168,11 @@ class Poisson(_LogLink):
 
 @dataclass(frozen=True)
 class Gamma(_LogLink):
-    """loss = y exp(-s) + s;  g = 1 - y exp(-s), h = y exp(-s)."""
+    """loss = y exp(-s) + s;  g = 1 - y exp(-s), h = 1.
+
+    The second derivative y exp(-s) is next to nothing where y is small; h = 1 is its expectation (Fisher's scoring),
+    with which heavy tails do not run away.
+    """
 
     name: ClassVar[str] = "gamma"
     metric: ClassVar[str] = "gamma_deviance"
@@ -171,7 +185,7 @@ class Gamma(_LogLink):
 
     def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         ratio = column(y) / self.response(scores)
-        return (1.0 - ratio) * weight[:, None], ratio[:, 0] * weight
+        return (1.0 - ratio) * weight[:, None], np.asarray(weight)
 
 
 @dataclass(frozen=True)
