@@ -98,6 +98,33 @@ def test_a_row_alone_is_predicted_as_among_others(task, form):
     np.testing.assert_array_equal(scores(model, X[some]), whole[some])
 
 
+@every_form
+@every_task
+def test_blocks_of_rows_are_predicted_as_all_of_them(task, form, monkeypatch):
+    X, y = data(task, n=90)
+    X, margin = form(X), np.linspace(-1, 1, 90)[:, None]
+    model = estimator(task).fit(X, y)
+    margin = np.tile(margin, (1, model.model_.ensemble.n_scores))
+
+    def ask():
+        return scores(model, X), scores(model, X, base_margin=margin), scores(model, X, n_rounds=2), model.predict(X)
+
+    whole = ask()
+    for block in (7, 89, 90):
+        monkeypatch.setattr(gbun.model, "BLOCK", block)
+        for found, wanted in zip(ask(), whole, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_blocks_of_rows_with_both_kinds_of_columns(monkeypatch):
+    X, y = data(n=90)
+    frame = pd.DataFrame(X).rename(columns=str).assign(city=np.resize(["Rome", "Oslo", None], 90))
+    model = estimator("regression").fit(frame, y)
+    whole = scores(model, frame)
+    monkeypatch.setattr(gbun.model, "BLOCK", 7)
+    np.testing.assert_array_equal(scores(model, frame), whole)
+
+
 # Containers
 
 
@@ -327,7 +354,6 @@ def own_classes(y, scores, weight):
     return (scores - target) * weight[:, None], weight
 
 
-@pytest.mark.xfail(strict=True, reason="response() of a custom objective is the growing array itself, not a copy")
 def test_staged_probabilities_of_a_custom_objective_are_kept():
     X, y = data("classes")
     model = estimator("classes", objective=own_classes).fit(X, y)

@@ -55,6 +55,14 @@ def test_svmlight_tables(tmp_path, name):
     assert (table.weight, table.feature_names) == (None, None)
 
 
+def test_columns_may_be_read_as_words(tmp_path):
+    path = write(tmp_path / "a.csv", b"zip,size,kind\n01,1,a\n2,2,b\n")
+    assert read_table(path, "kind").X["zip"].tolist() == [1, 2]
+    table = read_table(path, "kind", text=("zip",))
+    assert table.X["zip"].tolist() == ["01", "2"]
+    assert table.X["size"].tolist() == [1, 2]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.TSV.gz", "a.csv.bz2", "a.csv.xz", "a.parquet"])
 def test_frames(tmp_path, name):
     frame = pd.DataFrame({"size": [3, 1], "colour": ["red", None], "w": [1, 2], "kind": ["apple", "plum"]})

@@ -426,13 +426,12 @@ def test_what_is_not_a_metric_is_named(given_name, message):
 
 def test_a_function_is_a_metric_under_its_own_name():
     def bias(y, response, weight):
-        return np.average(response[:, 0] - y, weights=weight)
+        return np.average(response - y, weights=weight)  # with one output both are vectors
 
-    y, response, weight = make_rows("number", 20, seed=0)
-    metric = get_metric(bias)
+    (y, response, weight), metric = make_rows("number", 20, seed=0), get_metric(bias)
     assert isinstance(metric, FunctionMetric)
     assert (metric.name, metric.higher_is_better) == ("bias", False)
-    same(metric.evaluate(y, response, weight, SOLO), bias(y, response, weight))
+    same(metric.evaluate(y, response, weight, SOLO), bias(y, response[:, 0], weight))
     gain = get_metric(("gain", bias, True))
     assert (gain.name, gain.higher_is_better) == ("gain", True)
     assert get_metric(functools.partial(bias)).name == "partial"

@@ -28,6 +28,7 @@ ALL = [objective for name, cls in OBJECTIVES.items() for objective in FORMS.get(
 
 # Why a Hessian is not the second derivative; everything that is not listed must be exact.
 MAJORISERS = ("huber", "quantile")  # the curvature of a parabola above the loss that touches it
+EXPECTED = ("gamma",)  # Fisher's: the expectation of the second derivative, 1 for every row, so h is the weight
 SHARED = [o for o in ALL if o.line_search]  # one value for all outputs; the line search makes up for it
 
 every = pytest.mark.parametrize("objective", ALL, ids=repr)
@@ -90,6 +91,9 @@ def test_the_hessian_is_the_second_derivative_where_it_is_not_declared_otherwise
     assert h.shape in (scores.shape, (len(y),))
     assert (h >= 0).all()
     if objective.name in MAJORISERS or objective in SHARED:
+        return
+    if objective.name in EXPECTED:
+        np.testing.assert_array_equal(h, weight)
         return
     loss, step = objective.loss(y, scores), 1e-3
     for c in range(scores.shape[1]):
@@ -192,7 +196,6 @@ def test_weight_two_is_the_row_twice(objective, seed):
     assert losses[0] == pytest.approx(losses[1])
 
 
-@pytest.mark.xfail(strict=True, reason="where slopes of q - 1 and q cancel, how they are added decides: 3 and 2")
 def test_the_start_of_a_quantile_does_not_depend_on_the_order_of_rows():
     y = np.arange(10.0)
     starts = [Quantile(0.3, 0.01).start(rows, np.ones(10), SOLO)[0] for rows in (y, y[::-1])]
@@ -240,10 +243,7 @@ def test_the_scale_of_y_is_learnt_from_y(objective):
         assert b == pytest.approx(a if a == objective.parameters().get("quantile") else 1000 * a)
 
 
-REPLACED = pytest.mark.xfail(strict=True, reason="Quantile.prepared replaces an epsilon that was given")
-
-
-@pytest.mark.parametrize("given", [Huber(0.7), pytest.param(Quantile(0.5, 0.7), marks=REPLACED)], ids=repr)
+@pytest.mark.parametrize("given", [Huber(0.7), Quantile(0.5, 0.7)], ids=repr)
 def test_what_the_user_sets_is_kept(given):
     y, weight = rows(given, 3)[::2]
     assert given.prepared(y, weight, SOLO) == given
@@ -258,7 +258,6 @@ class Impatient(Quantile):
         return super().derivatives(*given)
 
 
-@pytest.mark.xfail(strict=True, reason="bisect never leaves an interval as narrow as the numbers in it")
 def test_the_search_for_a_start_ends_where_numbers_do():
     y = np.array([1e8, 1e8 + 2.0**-26])
     assert Impatient(0.9, 1.0).start(y, np.ones(2), SOLO) in y
@@ -333,6 +332,56 @@ def test_a_function_of_classes_starts_and_learns_as_the_built_in_one():
     np.testing.assert_allclose(a.ensemble.start, b.ensemble.start, rtol=1e-9)
     np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=1e-4)
     np.testing.assert_array_equal(a.predict(X), b.predict(X))
+
+
+def softmax(y, scores, weight):
+    e = np.exp(scores.astype(float))
+    q = e / e.sum(axis=1, keepdims=True)
+    return (q - np.eye(3)[y.astype(int)]) * weight[:, None], q * (1 - q) * weight[:, None]
+
+
+def multi_logistic(y, scores, weight):
+    return logistic(y, scores, weight[:, None])
+
+
+def labels(kind):
+    X, y, weight = numbers()
+    several = np.column_stack([y > 0.3, X[:, 2] > 0]).astype(int)
+    return (
+        X,
+        {"logistic": several[:, 0], "softmax": np.digitize(y, [-0.4, 0.4]), "multi_logistic": several}[kind],
+        weight,
+    )
+
+
+@pytest.mark.parametrize(("own", "link"), [(logistic, "logistic"), (softmax, "softmax"), (multi_logistic, "logistic")])
+def test_a_function_of_classes_has_probabilities(own, link, tmp_path):
+    X, y, weight = labels(own.__name__)
+    params = {"n_neurons": 8, "hessian": "per_class"}
+    zero = np.zeros(y.shape if own is not softmax else (len(y), 3))  # where not every function finds its start
+    a, b = (
+        train({**params, "objective": o}, (X, y, weight, zero), 5, task="classification") for o in (own, own.__name__)
+    )
+    assert a.ensemble.objective.link == link
+    assert a.ensemble.objective.default_metric() == "log_loss"
+    np.testing.assert_allclose(*(m.predict_proba(X, base_margin=zero) for m in (a, b)), atol=1e-5)
+    if own is not multi_logistic:
+        np.testing.assert_allclose(a.predict_proba(X).sum(axis=1), 1.0)
+    np.testing.assert_array_equal(list(a.staged_predict_proba(X))[-1], a.predict_proba(X))
+    a.save_model(tmp_path / "m.gbun")
+    loaded = load_model(tmp_path / "m.gbun")
+    np.testing.assert_array_equal(loaded.predict_proba(X), a.predict_proba(X))
+    assert loaded.ensemble.objective.link == link
+
+
+def test_a_function_of_numbers_has_the_identity():
+    X, y, weight = numbers()
+    model = fitted(squared, X, y, weight)
+    assert model.ensemble.objective == Custom(squared, 1, "identity")
+    assert model.ensemble.objective.default_metric() == "rmse"
+    np.testing.assert_array_equal(model.predict(X), model.decision_function(X))
+    with pytest.raises(ValueError, match="predict_proba needs"):
+        model.predict_proba(X)
 
 
 def test_one_hessian_for_each_output_is_one_system_for_each():

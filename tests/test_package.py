@@ -91,9 +91,6 @@ def test_no_file_knows_the_machine_it_was_written_on(path):
     assert MACHINE.findall(path.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="threadpool_limits is process-wide: the first training to end lifts it for the others"
-)
 def test_blas_keeps_to_one_thread_until_the_last_training_has_ended():
     """Bits do not depend on what else the process trains, and the process has its threads back afterwards."""
 
@@ -108,3 +105,14 @@ def test_blas_keeps_to_one_thread_until_the_last_training_has_ended():
         while_one_runs = blas()
         second.__exit__(None, None, None)
         assert (while_one_runs, blas()) == ({1}, {2})
+
+
+def test_help_and_version_are_light():
+    code = (
+        "import sys, time; began = time.perf_counter()\n"
+        "import gbun.cli; spent = time.perf_counter() - began\n"
+        "heavy = {'sklearn', 'numba', 'pandas', 'scipy', 'pyarrow'} & set(sys.modules)\n"
+        "sys.argv = ['gbun', '--version']; print(heavy, spent < 2); gbun.cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split("\n")[:2] == ["set() True", f"gbun {gbun.__version__}"], done.stderr

@@ -133,7 +133,7 @@ def test_a_constant_output_is_normalised_to_zero_for_every_row():
 @given(st.floats(-(2.0**100), 2.0**100, width=32), st.integers(2, 3000), st.integers(0, 99))
 def test_an_output_that_is_the_same_for_all_rows_is_constant_whatever_its_sums_round_to(value, n, seed):
     weight = np.random.default_rng(seed).random(n)
-    norm = normaliser(weight.sum(), moments(np.full((n, 2), value, dtype=np.float32), weight))
+    norm = normaliser(weight.sum(), n, moments(np.full((n, 2), value, dtype=np.float32), weight))
     np.testing.assert_array_equal(norm.factor, 0.0)
     np.testing.assert_allclose(norm.centre, value, rtol=1e-6)
 
@@ -149,7 +149,7 @@ def test_rows_that_are_all_alike_learn_the_mean_and_nothing_else():
 @given(st.floats(0.1, 100), st.floats(-1e6, 1e6), st.integers(0, 99))
 def test_moments_give_mean_and_deviation_of_shifted_outputs(deviation, offset, seed):
     z = (offset + deviation * np.random.default_rng(seed).normal(size=(500, 1))).astype(np.float32)
-    norm = normaliser(500.0, moments(z, np.ones(500)))
+    norm = normaliser(500.0, 500, moments(z, np.ones(500)))
     exact = z.astype(np.float64)
     np.testing.assert_allclose(norm.centre, exact.mean(), rtol=1e-6, atol=1e-6 * deviation)
     # r deviations from zero, float64 sums lose 1e-16 r^2 of the variance; z itself has lost 6e-8 r before
@@ -172,13 +172,45 @@ def test_weights_count_rows(weights):
     """[n, mean, deviation] of rows with integer weights is that of the rows repeated."""
     z = np.random.default_rng(len(weights)).normal(size=(len(weights), 3)).astype(np.float32)
     whole = np.ceil(weights)
-    a = normaliser(whole.sum(), moments(z, whole))
+    a = normaliser(whole.sum(), len(whole), moments(z, whole))
     again = np.repeat(z, whole.astype(int), axis=0)
-    b = normaliser(float(len(again)), moments(again, np.ones(len(again))))
+    b = normaliser(float(len(again)), len(again), moments(again, np.ones(len(again))))
     np.testing.assert_allclose(a.centre, b.centre, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(a.factor, b.factor, rtol=1e-5)
-    fractional = normaliser(sum(weights), moments(z, np.array(weights)))
-    assert np.isfinite(fractional.factor).all()
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=20), st.floats(1e-6, 1))
+def test_the_scale_of_weights_that_are_shares_of_rows_changes_nothing(weights, scale):
+    """The divisor is max(N - 1, N (n - 1) / n): the second wherever the weights sum to less than the rows."""
+    n, w = len(weights), np.array(weights)
+    z = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
+    a, b = (normaliser(v.sum(), n, moments(z, v)) for v in (w, scale * w))
+    np.testing.assert_allclose(a.centre, b.centre, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(a.factor, b.factor, rtol=1e-6)
+    ones = normaliser(n, n, moments(z, np.ones(n)))
+    tenths = normaliser(n / 10, n, moments(z, np.full(n, 0.1)))
+    np.testing.assert_allclose(tenths.factor, ones.factor, rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+def test_rows_of_no_weight_are_not_counted(form):
+    """n is the number of rows that have a weight: shares of half the rows are those of that half alone."""
+    X, y, _ = data("squared_error")
+    share = np.where(np.arange(N_ROWS) % 2, 0.3, 0.0)
+    a = trained(form(X), y, share, rounds=3, reg_lambda=0.1)
+    b = trained(form(X[1::2]), y[1::2], share[1::2], rounds=3, reg_lambda=0.1)
+    whole = trained(form(X[1::2]), y[1::2], rounds=3, reg_lambda=0.1)
+    for t in range(3):
+        np.testing.assert_allclose(a.normalisers[t].factor, b.normalisers[t].factor, rtol=1e-5)
+        np.testing.assert_allclose(a.normalisers[t].factor, whole.normalisers[t].factor, rtol=1e-5)
+    np.testing.assert_allclose(a.rows.scores[1::2], whole.rows.scores, atol=1e-4)
+
+
+def test_one_row_has_no_deviation():
+    for weight in (0.3, 1.0, 5.0):
+        norm = normaliser(weight, 1, moments(np.full((1, 2), 3.0, dtype=np.float32), np.array([weight])))
+        np.testing.assert_array_equal(norm.factor, 0.0)
 
 
 # The head
@@ -254,18 +286,44 @@ def test_dead_outputs_without_a_penalty():
 # The step's length
 
 
-@settings(deadline=None)
-@given(st.floats(0.01, 50), st.floats(0.1, 10))
-def test_the_step_ends_where_the_slope_has_fallen_to_a_tenth(best, steepness):
-    """phi(a) = log cosh(steepness (a - best)): convex, and nearly straight where Newton's steps overshoot."""
+def log_cosh(steepness, best):
+    """phi(a) = log cosh(steepness (a - best)), and its slope and curvature."""
+
+    def phi(alpha):
+        x = abs(steepness * (alpha - best))
+        return x + np.log1p(np.exp(-2 * x))
 
     def along(alpha):
         slope = np.tanh(steepness * (alpha - best))
         return float(steepness * slope), float(steepness**2 * (1 - slope**2))
 
+    return phi, along
+
+
+@settings(deadline=None)
+@given(st.floats(0.01, 50), st.floats(0.1, 10))
+def test_the_step_ends_where_the_slope_has_fallen_to_a_tenth(best, steepness):
+    """log cosh is convex, and nearly straight where Newton's steps overshoot."""
+    _, along = log_cosh(steepness, best)
     alpha = minimise_convex(along, most=60)
     first = abs(along(0.0)[0])
     assert along(0.0)[1] == 0.0 or abs(along(alpha)[0]) <= 0.1 * first * (1 + 1e-9)
+
+
+@settings(deadline=None)
+@given(st.floats(1e-3, 17), st.floats(0.01, 100))
+def test_a_step_that_was_not_found_in_time_does_not_ascend(distance, steepness):
+    """Far away log cosh is straight, and the usual number of evaluations may not do."""
+    phi, along = log_cosh(steepness, distance / steepness)
+    alpha = minimise_convex(along)
+    assert alpha >= 0.0
+    assert phi(alpha) <= phi(0.0) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("best", [1.0, 2.0, 5.0, 10.0, 15.0])
+def test_a_step_descends(best):
+    phi, along = log_cosh(1.0, best)
+    assert phi(minimise_convex(along)) < phi(0.0)
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.0, np.nan])

@@ -25,6 +25,8 @@ from gbun.networks import Family
 from gbun.objectives import Objective
 from gbun.solve import Normaliser, normaliser, solve_head
 
+LONGEST_STEP = 1e3  # in Newton steps of the shared system: beyond, a flat stretch has been taken for a parabola
+
 
 @dataclass
 class Evaluation:
@@ -162,12 +164,19 @@ def minimise_convex(along: Callable[[float], tuple[float, float]], most: int = 8
             low = alpha
         else:
             high = alpha
-        step = alpha - slope / curvature if curvature > 0.0 else np.inf
-        alpha = step if low < step < high else (0.5 * (low + high) if high < np.inf else 2.0 * alpha)
+        step = min(alpha - slope / curvature, LONGEST_STEP) if curvature > 0.0 else np.inf
+        alpha = step if low < step < high else _within(low, high)
         slope, curvature = along(alpha)
         if abs(slope) <= -0.1 * first:
             return alpha
     return low  # not found in time: the longest step known to descend
+
+
+def _within(low: float, high: float) -> float:
+    """A step inside the bracket, by orders of magnitude: too long ones may be far too long."""
+    if high == np.inf:
+        return 4.0 * low
+    return float(np.sqrt(low * high)) if low > 0.0 else 0.1 * high
 
 
 def evaluate(training: Training) -> Evaluations:

@@ -19,9 +19,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from gbun.callbacks import Callback, History
 from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Schema
-from gbun.data.frames import is_frame
+from gbun.data.frames import check_names, is_frame
 from gbun.model import Model, load_model
-from gbun.targets import weight_array
+from gbun.targets import check_labels, weight_array
 from gbun.training import Dataset, train
 
 Self = TypeVar("Self", bound="_Estimator")
@@ -98,6 +98,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _check_columns(self, X: Any, reset: bool) -> Any:
         # Frames are read by gbun itself, which knows categories; scikit-learn checks their columns' names.
         if is_frame(X):
+            check_names(X, "X")
             return validate_data(self, X, reset=reset, skip_check_array=True)
         return validate_data(self, X, reset=reset, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
 
@@ -108,7 +109,8 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def _check_prediction_data(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
-        return X if _is_rows_of_names(X) else self._check_columns(X, reset=False)
+        named = self.model_.description.schema.kind in ("names", "tokens")
+        return X if named or _is_rows_of_names(X) else self._check_columns(X, reset=False)
 
     def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
         """Labels or values; `n_rounds` uses the first rounds only."""
@@ -188,6 +190,7 @@ class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def _check_training_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         X, y = super()._check_training_data(X, y)
+        check_labels(y)
         check_classification_targets(y)
         return X, y
 
@@ -201,6 +204,8 @@ class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         if self.class_weight is None:
             return given
         by_class = compute_sample_weight(self.class_weight, y)
+        if (by_class < 0).any():
+            raise ValueError(f"class_weight must not be negative, got {self.class_weight!r}")
         return np.asarray(by_class if given is None else by_class * given)
 
     def predict_proba(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:

@@ -88,11 +88,7 @@ def _task_of(objective: Any, y: NDArray[Any]) -> str:
 def _classes(parameters: Parameters, y: NDArray[Any], classes: NDArray[Any] | None) -> Target:
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError("y has labels that are NaN or infinite; drop or fill those rows")
-    if y.dtype.kind == "O":
-        kinds = sorted({type(v).__name__ for v in y})
-        raise ValueError(
-            f"y must hold labels of one kind, strings or numbers, got a mixture of {kinds}; fill the missing ones"
-        )
+    check_labels(y)
     if classes is None:
         classes = np.unique(y)
     if len(classes) < 2:
@@ -117,6 +113,16 @@ def _classes(parameters: Parameters, y: NDArray[Any], classes: NDArray[Any] | No
         chosen = _custom(objective, 1, "logistic") if len(classes) == 2 else _custom(objective, len(classes), "softmax")
     target = Target(np.zeros(0), "classification", chosen, classes)
     return Target(target.encode(y), "classification", chosen, classes)
+
+
+def check_labels(y: Any) -> None:
+    """Labels of several kinds cannot be sorted, and a missing one is none of them."""
+    array = target_array(y, "y")
+    kinds = sorted({type(value).__name__ for value in array}) if array.dtype.kind == "O" and array.ndim == 1 else []
+    if len(kinds) > 1:
+        raise ValueError(
+            f"y must hold labels of one kind, strings or numbers, got {kinds} in it; fill the missing ones"
+        )
 
 
 def _objective(parameters: Parameters, task: str, y: FloatArray) -> Objective:
@@ -177,6 +183,10 @@ def numbers_of(array: NDArray[Any], name: str) -> FloatArray:
     try:
         values = array.astype(np.float64)
     except (TypeError, ValueError):
+        if array.ndim == 2:
+            raise ValueError(
+                f"{name} with several columns must hold numbers, values or labels of 0 and 1, got {array.dtype}"
+            ) from None
         raise ValueError(
             f"{name} must hold numbers, got {array.dtype}; use a classifier, or a classification objective, for labels"
         ) from None

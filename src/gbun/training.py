@@ -108,7 +108,7 @@ def prepare(
     shards = {}
     for name, d in evals.items():
         watched = conform(d.X, schema, features.dense is not None, f"X of {name!r}")
-        shards[name] = make_shard(watched, target.encode(d.y, f"y of {name!r}"), d, target)
+        shards[name] = make_shard(watched, target.encode(d.y, f"y of {name!r}"), d, target, f" of {name!r}")
     if parameters.early_stopping_rounds is not None and not shards:
         seed, by_class = seed_of(parameters.random_state), target.task == "classification"
         shard, shards["validation"] = hold_out(shard, parameters.validation_fraction, seed, by_class)
@@ -209,14 +209,12 @@ def check_continuation(parameters: Parameters, target: Target, initial: Model) -
             )
 
 
-def make_shard(features: Features, y: FloatArray, dataset: Dataset, target: Target) -> Shard:
+def make_shard(features: Features, y: FloatArray, dataset: Dataset, target: Target, of: str = "") -> Shard:
     n = features.n_rows
     if n == 0:
-        raise ValueError("X has no rows")
-    if features.dense is not None and features.sparse is None and features.dense.shape[1] == 0:
-        raise ValueError("X has no columns: nothing to learn from")
+        raise ValueError(f"X{of} has no rows")
     if len(y) != n:
-        raise ValueError(f"X has {n} rows, y has {len(y)}: one target for each row is needed")
+        raise ValueError(f"X{of} has {n} rows, y{of} has {len(y)}: one target for each row is needed")
     margin = None
     if dataset.base_margin is not None:
         margin = margin_array(dataset.base_margin, n, target.objective.n_outputs(y))
@@ -230,7 +228,10 @@ def metrics_for(parameters: Parameters, objective: Any) -> list[Metric]:
     if isinstance(given, (list, tuple)) and not given:
         raise ValueError("eval_metric must name at least one metric, got an empty list")
     several = isinstance(given, list) or (isinstance(given, tuple) and not _is_function_tuple(given))
-    return [get_metric(m) for m in (given if several else [given])]
+    try:
+        return [get_metric(m) for m in (given if several else [given])]
+    except ValueError as error:
+        raise ValueError(f"eval_metric: {error}") from None
 
 
 def _is_function_tuple(given: tuple[Any, ...]) -> bool:
@@ -255,26 +256,26 @@ def _plain(task: str) -> str:
     return "classification" if task == "multilabel" else task
 
 
-def as_dataset(data: Data) -> Dataset:
+def as_dataset(data: Data, name: str = "data") -> Dataset:
     if isinstance(data, Dataset):
         return data
     if isinstance(data, tuple) and 2 <= len(data) <= 4:
         return Dataset(*data)
     raise ValueError(
-        f"data must be a gbun.Dataset or a tuple (X, y[, weight[, base_margin]]), got {type(data).__name__}"
+        f"{name} must be a gbun.Dataset or a tuple (X, y[, weight[, base_margin]]), got {type(data).__name__}"
     )
 
 
 def _named(evals: Mapping[str, Data] | Iterable[tuple[Data, str]]) -> dict[str, Dataset]:
     if isinstance(evals, Mapping):
-        return {str(name): as_dataset(data) for name, data in evals.items()}
+        return {str(name): as_dataset(data, f"evals[{name!r}]") for name, data in evals.items()}
     named: dict[str, Dataset] = {}
     for item in evals if isinstance(evals, (list, tuple)) else [evals]:
         if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], str)):
             raise ValueError(f"evals must be {{name: data}} or a list of pairs (data, name), got {type(item).__name__}")
         if item[1] in named:
             raise ValueError(f"evals has two sets named {item[1]!r}; names must differ")
-        named[item[1]] = as_dataset(item[0])
+        named[item[1]] = as_dataset(item[0], f"evals[{item[1]!r}]")
     return named
 
 

@@ -27,11 +27,15 @@ def is_frame(X: Any) -> bool:
 def columns(X: Any, name: str, categorical: Sequence[str] | None = None) -> list[Column]:
     """The frame's columns. `categorical` names those that must be read as categories, whatever their type is now."""
     convert = _from_pandas if type(X).__module__.startswith("pandas") else _from_polars
-    names = [str(column) for column in X.columns]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise ValueError(f"{name} has several columns named {twice[0]!r}; column names must differ")
+    check_names(X, name)
     return [convert(X[column], str(column), name, categorical) for column in X.columns]
+
+
+def check_names(X: Any, name: str) -> None:
+    names = [str(column) for column in X.columns]
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise ValueError(f"{name} has several columns named {twice!r}; column names must differ")
 
 
 def _from_pandas(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> Column:
@@ -43,9 +47,7 @@ def _from_pandas(series: Any, column: str, name: str, categorical: Sequence[str]
     if nominal:
         codes, categories = series.factorize()
         return Column(column, codes=codes.astype(np.int64), categories=tuple(_text(c) for c in categories))
-    if kind == "O":
-        return Column(column, np.array([np.nan if v is None else v for v in series], dtype=np.float64))
-    if kind not in "fiub":
+    if kind not in "fiubO":
         raise ValueError(_not_supported(column, name, series.dtype))
     return Column(column, series.to_numpy(dtype=np.float64, na_value=np.nan))
 

@@ -23,10 +23,19 @@ ACCEPTED = (
     "a list of dicts {name: value} or a list of token lists"
 )
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 MISSING = "NaN means missing, infinity is an error"
 
 
 def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
+    """Features and the schema to remember them by; see `_ingest`."""
+    features, schema = _ingest(X, name)
+    if schema.n_columns == 0:
+        raise ValueError(f"{name} has no columns: nothing to learn from or to predict by")
+    return features, schema
+
+
+def _ingest(X: Any, name: str) -> tuple[Features, Schema]:
     """Features and the schema to remember them by.
 
     >>> features, schema = ingest([{"age": 31, "city": "Paris"}, {"age": 40}])
@@ -84,8 +93,7 @@ def conform(X: Any, schema: Schema, dense: bool, name: str = "X") -> Features:
 
 def _other_storage(X: Any, name: str) -> Any:
     if scipy.sparse.issparse(X):
-        sparse: Any = X
-        return sparse.toarray()
+        return _sound(X, name).toarray()
     features, _ = ingest(X, name)
     return X if features.dense is None else scipy.sparse.csr_array(features.dense)
 
@@ -123,28 +131,43 @@ def from_array(X: Any, name: str) -> Features:
 
 
 def from_sparse(X: Any, name: str) -> Features:
-    if X.ndim != 2:
-        raise ValueError(f"{name} must have 2 dimensions, got a sparse array of shape {X.shape}")
-    csr = X.tocsr()
-    try:  # scipy does not look before, and compiled code would read beyond its tables
-        csr.check_format(full_check=True)
-    except ValueError as error:
-        raise ValueError(f"{name} is a damaged sparse matrix: {error}; check how it was built") from None
+    csr = _sound(X, name)
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
-    return Features(csr.shape[0], sparse=Entries(csr.indptr, csr.indices, _values(csr.data, name)))
+    return Features(csr.shape[0], sparse=_finite(Entries(csr.indptr, csr.indices, _values(csr.data, name)), name))
+
+
+def _sound(X: Any, name: str) -> Any:
+    """X as CSR whose indices are what they should be: scipy does not look, and compiled code reads what they say."""
+    if X.ndim != 2:
+        raise ValueError(f"{name} must have 2 dimensions, got a sparse array of shape {X.shape}")
+    try:
+        if hasattr(X, "check_format"):
+            X.check_format(full_check=True)
+        csr = X.tocsr()
+        csr.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"{name} is a damaged sparse matrix: {error}; check how it was built") from None
+    return csr
+
+
+def _finite(entries: Entries, name: str) -> Entries:
+    infinite = np.isinf(entries.values)
+    if infinite.any():
+        at = int(np.flatnonzero(infinite)[0])
+        row = int(np.searchsorted(entries.indptr, at, side="right")) - 1
+        raise ValueError(
+            f"{name} has a value that is infinite or beyond float32 in row {row}, column {entries.ids[at]}; {MISSING}"
+        )
+    return entries
 
 
 def _values(data: Any, name: str) -> FloatArray:
     if data.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold real numbers, got dtype {data.dtype}")
     with np.errstate(over="ignore"):
-        values = np.asarray(data, dtype=np.float32)
-    if np.isinf(values).any():
-        at = int(np.flatnonzero(np.isinf(values))[0])
-        raise ValueError(f"{name} has an infinite value, or one beyond float32 (entry {at}: {data[at]}); {MISSING}")
-    return values
+        return np.asarray(data, dtype=np.float32)
 
 
 def from_frame(X: Any, name: str, schema: Schema | None = None) -> tuple[Features, Schema]:
@@ -190,6 +213,8 @@ def from_dicts(rows: Sequence[Any], name: str) -> Features:
             feature, number = (f"{key}={value}", 1.0) if isinstance(value, str) else (str(key), value)
             if not isinstance(number, (int, float, np.number, np.bool_)):
                 raise ValueError(f"{name}[{i}][{key!r}] must be a number, a string or None, got {type(value).__name__}")
+            if abs(float(number)) > FLOAT32_MAX:
+                raise ValueError(f"{name}[{i}][{key!r}] is infinite or beyond float32: {number!r}; {MISSING}")
             ids.append(_id(feature, known))
             values.append(float(number))
         indptr[i + 1] = len(ids)

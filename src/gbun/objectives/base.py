@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -13,10 +14,10 @@ from gbun.dtypes import FloatArray
 Scores = FloatArray
 
 
-class Objective:
+class Objective(ABC):
     """Minimise sum_i weight_i loss(y_i, s_i) over scores s, an n x C array (C = 1 with a single output).
 
-    A subclass gives `loss`, `derivatives` and, where a closed form exists, `start`. Rows are independent, so
+    A subclass gives `loss`, `derivatives` and `start`. Rows are independent, so
     everything here works on any chunk of rows, and what is needed of all rows is a sum.
     """
 
@@ -36,28 +37,29 @@ class Objective:
     def n_outputs(self, y: FloatArray) -> int:
         return 1 if y.ndim == 1 else y.shape[1]
 
-    def check_target(self, y: FloatArray) -> None:
+    def check_target(self, y: FloatArray) -> None:  # noqa: B027 - most losses take any number
         """Raise a ValueError when y holds values this loss has no meaning for."""
 
     def prepared(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Objective:
         """This objective with what it needs to know of all targets; most need nothing."""
         return self
 
+    @abstractmethod
     def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
         """Loss of each row, summed over its outputs, unweighted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
         """Weighted gradient (n x C) and Hessian: n values shared by all outputs, or n x C."""
-        raise NotImplementedError
 
     def along(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> FloatArray:
-        """[g'd, d'Hd] with the true Hessian at `scores`; only asked of objectives with a line search."""
-        raise NotImplementedError
+        """[g'd, d'Hd] at `scores`, which a line search asks for. Override it where `derivatives` only bounds H."""
+        g, h = self.derivatives(y, scores, weight)
+        return np.array([np.vdot(g, direction), ((h if h.ndim == 2 else h[:, None]) * np.square(direction)).sum()])
 
+    @abstractmethod
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         """The constant scores (C of them) that minimise the loss, from sums over rows alone."""
-        raise NotImplementedError
 
     def response(self, scores: Scores) -> FloatArray:
         """The prediction on the scale of y: n x C, a probability or a value."""

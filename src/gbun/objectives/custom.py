@@ -66,7 +66,10 @@ class Custom(Objective):
         return g, np.maximum(shared, 0.0)
 
     def _checked(self, what: str, values: Any, shapes: tuple[tuple[int, ...], ...]) -> FloatArray:
-        array = np.asarray(values, dtype=np.float64)
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"objective must return a {what} of numbers, got {values!r:.80}") from None
         if self.outputs == 1 and array.ndim == 1:
             array = array[:, None]
         if array.shape not in shapes:
