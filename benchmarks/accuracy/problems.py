@@ -87,6 +87,7 @@ def news20_multi(folder: Path) -> tuple[Any, Any, Any, Any]:
 
 
 FAST = {"n_neurons": 256, "learning_rate": 0.3, "reg_lambda": 1e-3}
+LETTER = {**FAST, "n_estimators": 300, "temperature": 4.0, "group_size": 16, "density": 0.3}
 
 PROBLEMS = [
     Problem(
@@ -95,10 +96,12 @@ PROBLEMS = [
         "accuracy",
         ">= .965",
         [
-            {**FAST, "n_estimators": 300, "temperature": 4.0, "group_size": 16, "density": 0.3},
-            {**FAST, "n_estimators": 300, "temperature": 3.0, "group_size": 256, "density": 1.0, "scale": "none"},
-            {"n_estimators": 300},
+            {**LETTER, "learning_rate": 0.3},
+            {**LETTER, "learning_rate": 0.15},
+            {**LETTER, "learning_rate": 0.15, "n_neurons": 512},
+            {**LETTER, "learning_rate": 0.15, "temperature": 3.0, "group_size": 256, "density": 1.0, "scale": "none"},
         ],
+        patience=100,
     ),
     Problem(
         "news20_multi",
