@@ -169,7 +169,7 @@ def minimise_convex(along: Callable[[float], tuple[float, float]], most: int = 8
         slope, curvature = along(alpha)
         if abs(slope) <= -0.1 * first:
             return alpha
-    return low  # not found in time: the longest step known to descend
+    return alpha if slope < 0.0 else low  # not found in time: the longest step known to descend
 
 
 def _within(low: float, high: float) -> float:
