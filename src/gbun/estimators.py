@@ -20,6 +20,7 @@ from gbun.callbacks import Callback, History
 from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Schema
 from gbun.data.frames import check_names, is_frame
+from gbun.data.ingest import kind_of_rows
 from gbun.model import Model, load_model
 from gbun.targets import check_labels, weight_array
 from gbun.training import Dataset, train
@@ -84,7 +85,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _check_training_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        if _is_rows_of_names(X):
+        if kind_of_rows(X) is not None:
             self._forget_columns()
             return X, y
         X = self._check_columns(X, reset=True)
@@ -110,7 +111,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def _check_prediction_data(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
         named = self.model_.description.schema.kind in ("names", "tokens")
-        return X if named or _is_rows_of_names(X) else self._check_columns(X, reset=False)
+        return X if named or kind_of_rows(X) is not None else self._check_columns(X, reset=False)
 
     def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
         """Labels or values; `n_rounds` uses the first rounds only."""
@@ -269,13 +270,6 @@ _describe(
 
 # Numbers are checked by gbun, whose messages say where an infinite one is.
 _CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": False, "accept_large_sparse": True}
-
-
-def _is_rows_of_names(X: Any) -> bool:
-    if not isinstance(X, (list, tuple)):
-        return False
-    telling = next((row for row in X if isinstance(row, (dict, list, tuple)) and len(row)), None)
-    return isinstance(telling, dict) or (isinstance(telling, (list, tuple)) and isinstance(telling[0], str))
 
 
 def _pairs(eval_set: Any) -> list[tuple[Any, Any]]:

@@ -28,7 +28,12 @@ MISSING = "NaN means missing, infinity is an error"
 
 
 def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
-    """Features and the schema to remember them by; see `_ingest`."""
+    """Features and the schema to remember them by.
+
+    >>> features, schema = ingest([{"age": 31, "city": "Paris"}, {"age": 40}])
+    >>> features.sparse.indptr, schema.kind
+    (array([0, 2, 3]), 'names')
+    """
     features, schema = _ingest(X, name)
     if schema.n_columns == 0:
         raise ValueError(f"{name} has no columns: nothing to learn from or to predict by")
@@ -36,26 +41,31 @@ def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
 
 
 def _ingest(X: Any, name: str) -> tuple[Features, Schema]:
-    """Features and the schema to remember them by.
-
-    >>> features, schema = ingest([{"age": 31, "city": "Paris"}, {"age": 40}])
-    >>> features.sparse.indptr, schema.kind
-    (array([0, 2, 3]), 'names')
-    """
     if scipy.sparse.issparse(X):
         sparse: Any = X
         return from_sparse(sparse, name), Schema("array", sparse.shape[1])
     if frames.is_frame(X):
         return from_frame(X, name)
-    if isinstance(X, (list, tuple)):
-        telling = next((row for row in X if isinstance(row, (dict, list, tuple)) and len(row)), None)
-        if isinstance(telling, dict):
-            return from_dicts(X, name), Schema("names")
-        if _is_tokens(telling):
-            return from_tokens(X, name), Schema("tokens")
+    kind = kind_of_rows(X)
+    if kind is not None:
+        return (from_dicts if kind == "names" else from_tokens)(X, name), Schema(kind)
     dense = from_array(X, name)
     assert dense.dense is not None
     return dense, Schema("array", dense.dense.shape[1])
+
+
+def kind_of_rows(X: Any) -> str | None:
+    """Whether X is a list of dicts ("names") or of token lists ("tokens"), told by its first row that is not empty.
+
+    >>> kind_of_rows([{}, {"age": 31}]), kind_of_rows([[], ["red"]]), kind_of_rows([[1.0, 2.0]])
+    ('names', 'tokens', None)
+    """
+    if not isinstance(X, (list, tuple)):
+        return None
+    telling = next((row for row in X if isinstance(row, (dict, list, tuple)) and len(row)), None)
+    if isinstance(telling, dict):
+        return "names"
+    return "tokens" if _is_tokens(telling) else None
 
 
 def conform(X: Any, schema: Schema, dense: bool, name: str = "X") -> Features:
