@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 import gbun
 from gbun import GBUNClassifier, GBUNRegressor
 from gbun.callbacks import Checkpoint, EarlyStopping, History, LearningRateSchedule, TimeBudget
-from gbun.config import Choice, Interval, parameter_fields
+from gbun.config import Choice, Interval, Size, parameter_fields
 
 N = 20
 SMALL = {"n_estimators": 2, "n_neurons": 4}
@@ -129,7 +129,7 @@ FORMS = ("X must be", "2-d array", "list of dicts")
     case("infinite, dicts", lambda: train([*DICTS[1:], {"age": np.inf}]), "X[19]", "'age'"),
     case("infinite, frame", lambda: train(MIXED.assign(age=with_value(np.inf)[:, 2])), "row 7", "'age'"),
     case("beyond 1e150", lambda: train(with_value(1e200)), "X", "beyond 1e150", "column 2", "NaN"),
-    case("table too large", lambda: train(WIDE, network="dense"), "network='dense'", "4294967296 x 4", "'hashed'"),
+    case("budget", lambda: train(memory_budget=1000), "memory_budget must be at least", "20 rows", "got 0.0 MB"),
     case("beyond float32, sparse", lambda: train(scipy.sparse.csr_array(X * 1e40)), "X", "beyond float32"),
 )  # fmt: skip
 def test_features(action, error, words):
@@ -311,6 +311,8 @@ def bad_values(admitted):
     """Values outside a parameter's range, from what the range says of itself."""
     if isinstance(admitted, Choice):
         return ["nonsense", *([] if admitted.objects else [5]), *([] if admitted.optional else [None])]
+    if isinstance(admitted, Size):
+        return SIZES
     if not isinstance(admitted, Interval):
         return []
     outside = [admitted.low - 1, admitted.high + 1 if math.isfinite(admitted.high) else math.inf, math.nan, "8", True]
@@ -320,6 +322,7 @@ def bad_values(admitted):
 
 
 OTHERS = {"eval_metric": ["nonsense", 5], "random_state": ["a", -1, 1.5, 2**63, True], "n_jobs": [0], "objective": [5]}
+SIZES = [0, -1, "2 TB", "much", "GB", math.nan, math.inf, True, [1]]
 BAD = [(f, v) for f in parameter_fields() for v in [*bad_values(f.metadata["range"]), *OTHERS.get(f.name, [])]]
 
 

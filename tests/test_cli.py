@@ -147,7 +147,7 @@ def test_every_parameter_reaches_the_training(call, tmp_path):
         "reg_form": "absolute", "temperature": 1.5, "group_size": 8, "density": 0.5, "scale": "none",
         "network": "hashed", "hessian": "per_class", "quantile": 0.25, "huber_delta": 2.0,
         "tweedie_power": 1.2, "eval_metric": "accuracy", "early_stopping_rounds": 2, "validation_fraction": 0.2,
-        "n_jobs": 1, "random_state": 7, "verbose": 1,
+        "n_jobs": 1, "random_state": 7, "verbose": 1, "gram_rows": 0.5, "memory_budget": "300MB",
     }  # fmt: skip
     assert set(given) == {f.name for f in parameter_fields()}, "a new parameter belongs into this test"
     options = [text for name, value in given.items() for text in (option_name(name), value)]

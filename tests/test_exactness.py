@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import gbun
 from gbun import GBUNClassifier, GBUNRegressor
 from gbun.boosting import add_round
+from gbun.kernels import blocks
 from gbun.kernels.threads import threads
 from gbun.networks import hash_name
 from gbun.training import Dataset, prepare
@@ -98,6 +99,11 @@ def test_a_row_alone_is_predicted_as_among_others(task, form):
     np.testing.assert_array_equal(scores(model, X[some]), whole[some])
 
 
+def small_chunks(monkeypatch, rows):
+    monkeypatch.setattr(blocks, "MOST_ROWS", rows)
+    monkeypatch.setattr(blocks, "ENTRIES", 5)
+
+
 @every_form
 @every_task
 def test_blocks_of_rows_are_predicted_as_all_of_them(task, form, monkeypatch):
@@ -111,7 +117,7 @@ def test_blocks_of_rows_are_predicted_as_all_of_them(task, form, monkeypatch):
 
     whole = ask()
     for block in (7, 89, 90):
-        monkeypatch.setattr(gbun.model, "BLOCK", block)
+        small_chunks(monkeypatch, block)
         for found, wanted in zip(ask(), whole, strict=True):
             np.testing.assert_array_equal(found, wanted)
 
@@ -121,7 +127,7 @@ def test_blocks_of_rows_with_both_kinds_of_columns(monkeypatch):
     frame = pd.DataFrame(X).rename(columns=str).assign(city=np.resize(["Rome", "Oslo", None], 90))
     model = estimator("regression").fit(frame, y)
     whole = scores(model, frame)
-    monkeypatch.setattr(gbun.model, "BLOCK", 7)
+    small_chunks(monkeypatch, 7)
     np.testing.assert_array_equal(scores(model, frame), whole)
 
 

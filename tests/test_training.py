@@ -381,7 +381,8 @@ def test_a_log_of_every_second_round_is_on_the_error_stream(capsys):
     gbun.train(SMALL, TRAIN, 5, evals={"test": TEST}, callbacks=[Log(2)])
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert [line.split()[:2] for line in shown.err.splitlines()] == [["round", "2"], ["round", "4"]]
+    lines = [line for line in shown.err.splitlines() if line.startswith("round")]
+    assert [line.split()[:2] for line in lines] == [["round", "2"], ["round", "4"]]
     assert shown.err.count("rmse") == 2
     with pytest.raises(ValueError, match="every must be at least 1, got 0"):
         Log(0)

@@ -18,7 +18,8 @@ from gbun.data.features import Shard
 from gbun.data.scaling import Scaling
 from gbun.description import Description
 from gbun.dtypes import FloatArray
-from gbun.ensemble import Ensemble, Rows
+from gbun.ensemble import Ensemble, Rows, TrainingRows, step_of
+from gbun.kernels.sampling import GramSample, whole_from_sample
 from gbun.metrics.base import Metric
 from gbun.model import Model
 from gbun.networks import Family
@@ -48,7 +49,8 @@ class Training:
     start: FloatArray
     description: Description
     shard: Shard
-    rows: Rows
+    rows: TrainingRows
+    sample: GramSample
     evaluations: list[Evaluation]
     metrics: Sequence[Metric]
     collective: Collective
@@ -108,19 +110,20 @@ def boost(training: Training, n_rounds: int, callbacks: Sequence[Callback]) -> N
 
 
 def add_round(training: Training, t: int) -> None:
-    """One round, as in the paper."""
+    """One round, as in the paper, in two passes over the rows."""
     config, collective, shard, rows = training.parameters, training.collective, training.shard, training.rows
     total_weight, n_rows = collective.sum(np.array([shard.weight.sum(), np.count_nonzero(shard.weight)]))
 
     network = training.family.draw(t)  # a recipe, no weights
-    rows.kernels.forward(network)  # Z = X N_t
-    norm = normaliser(total_weight, n_rows, collective.sum(rows.kernels.moments(shard.weight)))
-    rows.split(norm)  # P = softmax(tau normalise(Z)), in the place of Z
+    moments = collective.sum(rows.first_pass(network))  # scores += the step before; Z = X N_t; [sum w z; sum w z^2]
+    norm = normaliser(total_weight, n_rows, moments)
 
     def derivatives(at: slice) -> tuple[FloatArray, FloatArray]:
         return training.objective.derivatives(shard.y[at], rows.scores[at], shard.weight[at])
 
-    A, B = (collective.sum(part) for part in rows.kernels.normal_equations(derivatives))
+    # P = softmax(tau normalise(Z)), in the place of Z; A = P'HP, B = P'G
+    A, B, curvature = (collective.sum(s) for s in rows.second_pass(norm, derivatives, training.sample.of_round(t)))
+    A *= whole_from_sample(curvature)
     head = solve_head(A, B, config.reg_lambda, config.reg_form)  # W = -(A + lambda I)^-1 B
     alpha = step_length(training, head) if training.objective.line_search else 1.0
     head = head * np.float32(training.learning_rate * alpha)
@@ -129,7 +132,7 @@ def add_round(training: Training, t: int) -> None:
     training.normalisers.append(norm)
     training.heads.append(head)
     for evaluation in training.evaluations:
-        evaluation.rows.add_round(network, norm, head)
+        evaluation.rows.add_rounds([step_of(network, norm, head)])
 
 
 def step_length(training: Training, head: FloatArray) -> float:
@@ -139,13 +142,11 @@ def step_length(training: Training, head: FloatArray) -> float:
     scores + alpha d. The loss is convex, so Newton's steps within the bracket of the slope's sign find it.
     """
     shard, rows = training.shard, training.rows
-    directions: dict[int, FloatArray] = {}
-    rows.kernels.apply(head, lambda at, d: directions.__setitem__(at.start, d))
+    d = rows.directions(head)
 
     def along(alpha: float) -> tuple[float, float]:
         def part(at: slice) -> FloatArray:
-            d = directions[at.start]
-            return training.objective.along(shard.y[at], rows.scores[at] + alpha * d, shard.weight[at], d)
+            return training.objective.along(shard.y[at], rows.scores[at] + alpha * d[at], shard.weight[at], d[at])
 
         slope, curvature = training.collective.sum(rows.kernels.sum_rows(part))
         return float(slope), float(curvature)

@@ -209,12 +209,15 @@ class ProgressBar(Callback):
 
 
 class Log(Callback):
-    """One line for every `every`-th round, on the terminal's error stream."""
+    """The plan of the training, then one line for every `every`-th round, on the terminal's error stream."""
 
     def __init__(self, every: int = 1) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
         self.every = every
+
+    def before_training(self, training: Training, n_rounds: int) -> None:
+        sys.stderr.write(f"{training.rows.plan}\n")
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         if (report.round + 1) % self.every == 0:

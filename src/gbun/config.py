@@ -76,6 +76,45 @@ class Choice:
         return self.optional if value is None else self.objects
 
 
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+class Size:
+    """A number of bytes, plain or with a unit, or None."""
+
+    optional = True
+
+    def __str__(self) -> str:
+        return "a number of bytes such as 2e9, '2GB' or '512MiB', or None"
+
+    def admits(self, value: object) -> bool:
+        try:
+            return value is None or size_in_bytes(value) is not None
+        except ValueError:
+            return False
+
+
+def size_in_bytes(value: object) -> int | None:
+    """What a size means.
+
+    >>> size_in_bytes("1.5 GB"), size_in_bytes(2e9), size_in_bytes(None)
+    (1500000000, 2000000000, None)
+    """
+    if value is None:
+        return None
+    number, unit = value, ""
+    if isinstance(value, str):
+        number = value.rstrip("BbGgKkMmIi ")
+        unit = value[len(number) :].strip().upper()
+    try:
+        size = float(number) * UNITS[unit]  # type: ignore[arg-type]
+    except (TypeError, ValueError, KeyError):
+        raise ValueError(f"not a number of bytes: {value!r}") from None
+    if isinstance(value, bool) or not 0 < size < 2**63:
+        raise ValueError(f"not a number of bytes: {value!r}")
+    return int(size)
+
+
 class Anything:
     """Checked where it is used."""
 
@@ -86,7 +125,7 @@ class Anything:
         return True
 
 
-Range = Interval | Choice | Anything
+Range = Interval | Choice | Size | Anything
 T = TypeVar("T")
 
 
@@ -167,8 +206,22 @@ class Parameters:
     network: str = parameter(
         "auto",
         Choice(("auto", "dense", "hashed")),
-        "How weights come about: 'dense' makes a table of them once a round, 'hashed' makes each on the fly; both "
-        "give the same model. 'auto' takes the table where it is small.",
+        "How weights of sparse features come about: 'dense' makes a table of them for each block of rows, 'hashed' "
+        "makes each on the fly; both give the same model. 'auto' takes the table where a block's features repeat.",
+        group="computing",
+    )
+    gram_rows: float = parameter(
+        1.0,
+        Interval(0, 1, "right"),
+        "The share of rows, another sample each round, whose products make P'HP; P'G is always made of all rows. "
+        "Less is faster where K is large.",
+        group="computing",
+    )
+    memory_budget: int | float | str | None = parameter(
+        None,
+        Size(),
+        "Memory that training may use beside the data. Where an n x K buffer does not fit, network outputs are made "
+        "again in each pass; the model is the same. None: half of what is free.",
         group="computing",
     )
     hessian: str = parameter(

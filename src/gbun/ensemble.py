@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gbun.data.features import Features
 from gbun.data.scaling import Scaling
-from gbun.dtypes import SUM, FloatArray
-from gbun.kernels import Kernels
+from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
+from gbun.kernels import Kernels, Plan, Step, TrainingKernels
+from gbun.kernels.dispatch import Derivatives, Picker
 from gbun.kernels.threads import Threads
 from gbun.networks import Family, Network
 from gbun.objectives import Objective
@@ -49,24 +50,35 @@ class Ensemble:
             heads=self.heads[:n_rounds],
         )
 
+    def steps(self) -> list[Step]:
+        """The rounds as rows meet them."""
+        return [
+            step_of(self.family.draw(t), Normaliser(self.centres[t], self.factors[t]), self.heads[t])
+            for t in range(self.n_rounds)
+        ]
+
     def staged_scores(self, rows: Rows) -> Iterator[FloatArray]:
         """Scores after 1, 2, ..., T rounds; the same array each time, growing."""
-        for t in range(self.n_rounds):
-            normaliser = Normaliser(self.centres[t], self.factors[t])
-            rows.add_round(self.family.draw(t), normaliser, self.heads[t])
+        for step in self.steps():
+            rows.add_rounds([step])
             yield rows.scores
 
     def scores(self, rows: Rows) -> FloatArray:
-        for _ in self.staged_scores(rows):
-            pass
+        rows.add_rounds(self.steps())
         return rows.scores
 
 
-class Rows:
-    """Rows on their way through the rounds: their features, scaled, and their scores so far.
+def step_of(network: Network, normaliser: Normaliser, head: FloatArray) -> Step:
+    return Step(network, normaliser.centre, tempered(normaliser, network.family), head)
 
-    Training rows, evaluation rows and rows to predict differ only in who watches.
-    """
+
+def tempered(normaliser: Normaliser, family: Family) -> FloatArray:
+    """The factor that normalises outputs and applies the temperature: softmax of tau x normalised output."""
+    return np.asarray(normaliser.factor * MEMBERSHIP(family.temperature))
+
+
+class Rows:
+    """Rows on their way through the rounds: their features, scaled, and their scores so far."""
 
     def __init__(
         self,
@@ -77,26 +89,72 @@ class Rows:
         threads: Threads,
         network: str = "auto",
     ) -> None:
-        self.family = family
-        self.kernels = Kernels(features, family.n_outputs, len(start), threads, network)
-        self.scores: FloatArray = np.empty((features.n_rows, len(start)), dtype=SUM)
-        # A base margin takes the place of the start value, as a score that was known before.
-        self.scores[:] = start if base_margin is None else base_margin
+        self.kernels = Kernels(features, family, len(start), threads, network)
+        self.scores = start_scores(features.n_rows, start, base_margin)
 
-    def add_round(self, network: Network, normaliser: Normaliser, head: FloatArray) -> None:
-        self.kernels.forward(network)
-        self.split(normaliser)
-        self.add(head)
+    def add_rounds(self, steps: Sequence[Step]) -> None:
+        """scores += P W, for one round after the other."""
+        self.kernels.add_rounds(steps, self.scores)
 
-    def split(self, normaliser: Normaliser) -> None:
-        """Turn the network's outputs into memberships: softmax of tau x normalised output."""
-        factor = normaliser.factor * np.float32(self.family.temperature)
-        self.kernels.memberships(normaliser.centre, factor, self.family.softmax_width)
+
+class TrainingRows:
+    """The rows a model learns from: a round takes two passes over them, and they wait for the head in between.
+
+    The step of a round is added by the first pass of the next, which has every chunk in its cache anyway; whoever
+    asks for the scores before that gets them complete.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        family: Family,
+        start: FloatArray,
+        base_margin: FloatArray | None,
+        threads: Threads,
+        weight: FloatArray,
+        plan: Plan,
+    ) -> None:
+        threads = threads if plan.n_threads >= threads.count else Threads(plan.n_threads)
+        self.plan, self.family = plan, family
+        self.kernels = TrainingKernels(features, family, len(start), plan, threads, weight)
+        self._scores = start_scores(features.n_rows, start, base_margin)
+        self._waiting: FloatArray | None = None
+
+    @property
+    def scores(self) -> FloatArray:
+        if self._waiting is not None:
+            self.kernels.add_step(self._waiting, self._scores)
+            self._waiting = None
+        return self._scores
+
+    def add_rounds(self, steps: Sequence[Step]) -> None:
+        """Rounds that another training found."""
+        self.kernels.add_rounds(steps, self.scores)
+
+    def first_pass(self, network: Network) -> FloatArray:
+        """Outputs of the network, and their moments [sum w z ; sum w z^2]."""
+        head, self._waiting = self._waiting, None
+        return self.kernels.first_pass(network, head, self._scores)
+
+    def second_pass(
+        self, normaliser: Normaliser, derivatives: Derivatives, pick: Picker | None = None
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Memberships P, and of them A = P'HP, B = P'G and [sum h, sum h of the rows picked for A]."""
+        return self.kernels.second_pass(normaliser.centre, tempered(normaliser, self.family), derivatives, pick)
+
+    def directions(self, head: FloatArray) -> FloatArray:
+        """P W, n x C."""
+        d = np.zeros((len(self._scores), head.shape[1]), dtype=MEMBERSHIP)
+        self.kernels.add_step(head, d)
+        return d
 
     def add(self, head: FloatArray) -> None:
-        """scores += P W"""
+        """scores += P W, in the next pass."""
+        self._waiting = head
 
-        def receive(rows: slice, step: FloatArray) -> None:
-            self.scores[rows] += step
 
-        self.kernels.apply(head, receive)
+def start_scores(n_rows: int, start: FloatArray, base_margin: FloatArray | None) -> FloatArray:
+    """A base margin takes the place of the start value, as a score that was known before."""
+    scores = np.empty((n_rows, len(start)), dtype=SUM)
+    scores[:] = start if base_margin is None else base_margin
+    return scores

@@ -13,14 +13,16 @@ import numpy as np
 from gbun.boosting import Evaluation, Training, boost
 from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
 from gbun.collectives import Collective, Solo
-from gbun.config import Parameters, check, parameter_fields, parameters_from
+from gbun.config import Parameters, check, parameter_fields, parameters_from, size_in_bytes
 from gbun.data.features import Features, Schema, Shard
 from gbun.data.ingest import conform, ingest
 from gbun.data.scaling import fit_scaling
 from gbun.defaults import family_for, seed_of
 from gbun.description import Description
 from gbun.dtypes import FloatArray
-from gbun.ensemble import Rows
+from gbun.ensemble import Rows, TrainingRows
+from gbun.kernels import make_plan
+from gbun.kernels.sampling import gram_sample
 from gbun.kernels.threads import Threads, threads
 from gbun.metrics import get_metric
 from gbun.metrics.base import Metric
@@ -144,6 +146,17 @@ def assemble(
         return Rows(scaling.apply(s.features), family, start, s.base_margin, pool, parameters.network)
 
     evaluations = [Evaluation(name, s, rows_of(s)) for name, s in shards.items()]
+    features = scaling.apply(shard.features)
+    plan = make_plan(
+        features,
+        family.n_outputs,
+        len(start),
+        pool.count,
+        memory_budget=size_in_bytes(parameters.memory_budget),
+        form=parameters.network,
+        line_search=objective.line_search,
+        n_grams=len(start) if parameters.hessian == "per_class" else 1,
+    )
     written = written_parameters(parameters)
     if initial is not None:  # its networks are still those of its own parameters
         written |= {name: initial.description.parameters.get(name, written[name]) for name in NETWORK_PARAMETERS}
@@ -156,7 +169,8 @@ def assemble(
         start,
         description,
         shard,
-        rows_of(shard),
+        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, plan),
+        gram_sample(family.seed, parameters.gram_rows, features, shard.y),
         evaluations,
         metrics_for(parameters, objective),
         collective,
@@ -170,8 +184,9 @@ def assemble(
 def replay(training: Training, initial: Model) -> None:
     """Bring the scores of all rows to where `initial` left them."""
     e = initial.ensemble
-    for rows in (training.rows, *(evaluation.rows for evaluation in training.evaluations)):
-        e.scores(rows)
+    training.rows.add_rounds(e.steps())
+    for evaluation in training.evaluations:
+        evaluation.rows.add_rounds(e.steps())
     training.normalisers = [Normaliser(c, f) for c, f in zip(e.centres, e.factors, strict=True)]
     training.heads = list(e.heads)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gbun.cli.failures import with_signature
-from gbun.config import Anything, Choice, Interval, Parameters, Range, parameter_fields, parameters_from
+from gbun.config import Anything, Choice, Interval, Parameters, Range, Size, parameter_fields, parameters_from
 
 
 def option_name(parameter: str) -> str:
@@ -107,7 +107,7 @@ def value_of(text: str, admitted: Range) -> Any:
         return parts if len(parts) > 1 else _number(text, int)
     if admitted.optional and text.lower() == "none":
         return None
-    if isinstance(admitted, Choice):
+    if isinstance(admitted, (Choice, Size)):
         return text
     return _number(text, int if admitted.integral else float)
 

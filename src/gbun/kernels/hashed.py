@@ -1,6 +1,8 @@
-"""Simhash++ compiled: the fast form of `gbun.networks.simhash` and the forward pass over sparse rows.
+"""Simhash++ compiled: weights by the vector, and the forward pass over sparse rows.
 
-Compiled code holds no lock on the interpreter and is kept on disk, so a process compiles once per machine.
+Outputs are taken 64 at a time, a *tile*, which eight registers hold while a row's entries are added up from left to
+right. Weights come from a table of the features that a block of rows holds, or are made on the spot; sums are the
+same to the last bit. Compiled code holds no lock on the interpreter and is kept on disk.
 """
 
 from __future__ import annotations
@@ -10,68 +12,159 @@ from typing import Any
 import numba
 import numpy as np
 
-from gbun.kernels.products import FUSED
+from gbun.kernels.simd import LANES, fma, lanes, load, prefetch, spread, store, to_floats, zero_unless_below
 from gbun.networks.simhash import PRIME_2, PRIME_3, PRIME_4
 
 P2, P3, P4 = np.uint32(PRIME_2), np.uint32(PRIME_3), np.uint32(PRIME_4)
+LEFT, S8, S13, S15, S16 = (np.uint32(bits) for bits in (17, 8, 13, 15, 16))
+ZERO, TWO = np.float32(0.0), np.uint32(2)
+LOW_WORD, WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+TILE = 64
+AHEAD = 12  # entries between asking for a feature's weights and adding them: a cache miss takes about as long
 
 
 @numba.njit(inline="always")
-def _weight(state: Any, low: Any, high: Any, half: Any, inverse: Any) -> Any:
-    # state is where the output's hash begins, low and high are the id's two words times prime 3;
-    # simhash.xxhash32 has the same steps in NumPy.
-    h = np.uint32(state + low)
-    h = np.uint32(np.uint32((h << np.uint32(17)) | (h >> np.uint32(15))) * P4)
-    h = np.uint32(h + high)
-    h = np.uint32(np.uint32((h << np.uint32(17)) | (h >> np.uint32(15))) * P4)
-    h = np.uint32(np.uint32(h ^ (h >> np.uint32(15))) * P2)
-    h = np.uint32(np.uint32(h ^ (h >> np.uint32(13))) * P3)
-    u = np.int32(np.uint32(h ^ (h >> np.uint32(16))) >> np.uint32(8))
-    w = np.float32(np.int32(u - half)) * inverse
-    return w if u < np.int32(2) * half else np.float32(0.0)
+def _weights(states: Any, low: Any, high: Any, half: Any, inverse: Any) -> Any:
+    # states is where the outputs' hashes begin, low and high are the id's two words times prime 3;
+    # simhash.xxhash32 and simhash.weights_of have the same steps in NumPy.
+    h = states + low
+    h = (h << LEFT | h >> S15) * P4
+    h = h + high
+    h = (h << LEFT | h >> S15) * P4
+    h = (h ^ h >> S15) * P2
+    h = (h ^ h >> S13) * P3
+    u = (h ^ h >> S16) >> S8
+    return zero_unless_below(to_floats(u - half) * inverse, u, np.uint32(half * TWO))
+
+
+@numba.njit(inline="always")
+def _words(feature: Any) -> Any:
+    f = np.uint64(feature)
+    return np.uint32(np.uint32(f & LOW_WORD) * P3), np.uint32(np.uint32(f >> WORD_BITS) * P3)
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_weights(states: Any, features: Any, half: Any, inverse: Any, out: Any) -> None:
-    """out[j, k] = w(features[j], k)."""
+def fill_table(states: Any, features: Any, half: Any, inverse: Any, table: Any) -> None:
+    """table[j, k] = w(features[j], k); states and columns are a multiple of eight."""
+    width = table.shape[1]
     for j in range(len(features)):
-        f = np.uint64(features[j])
-        low = np.uint32(np.uint32(f & np.uint64(0xFFFFFFFF)) * P3)
-        high = np.uint32(np.uint32(f >> np.uint64(32)) * P3)
-        row = out[j]
-        for k in range(len(states)):
-            row[k] = _weight(states[k], low, high, half, inverse)
+        low, high = _words(features[j])
+        for k in range(0, width, LANES):
+            store(table, j * width + k, _weights(load(states, k), low, high, half, inverse))
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FUSED)
-def forward_on_the_fly(indptr: Any, ids: Any, values: Any, states: Any, half: Any, inverse: Any, z: Any) -> None:
-    """z[i, k] += sum over row i's entries of value x w(id, k), each weight made where it is used."""
+@numba.njit(cache=True, nogil=True)
+def forward_from_table(indptr: Any, local: Any, values: Any, table: Any, z: Any, first: int, fresh: bool) -> None:
+    """z[i, k] = sum over row i's entries of value x table[local, k - first], for the tile of outputs from `first` on.
+
+    `local` and `values` begin with the first entry of these rows. Unless `fresh`, the sums are added to z.
+    """
+    last = len(local) - 1
+    width, begin = min(TILE, z.shape[1] - first), indptr[0]
+    sums = np.zeros(TILE, dtype=np.float32)
     for i in range(len(indptr) - 1):
-        row = z[i]
-        for e in range(indptr[i], indptr[i + 1]):
-            f, x = np.uint64(ids[e]), values[e]
-            low = np.uint32(np.uint32(f & np.uint64(0xFFFFFFFF)) * P3)
-            high = np.uint32(np.uint32(f >> np.uint64(32)) * P3)
-            for k in range(len(states)):
-                row[k] += x * _weight(states[k], low, high, half, inverse)
+        at = i * z.shape[1] + first
+        s0, s1, s2, s3, s4, s5, s6, s7 = _begin(z, at, width, fresh, sums)
+        for e in range(indptr[i] - begin, indptr[i + 1] - begin):
+            later = np.int64(local[min(e + AHEAD, last)]) * TILE
+            prefetch(table, later)
+            prefetch(table, later + 16)
+            prefetch(table, later + 32)
+            prefetch(table, later + 48)
+            x, w = spread(values, e), np.int64(local[e]) * TILE
+            s0 = fma(x, load(table, w), s0)
+            s1 = fma(x, load(table, w + 8), s1)
+            s2 = fma(x, load(table, w + 16), s2)
+            s3 = fma(x, load(table, w + 24), s3)
+            s4 = fma(x, load(table, w + 32), s4)
+            s5 = fma(x, load(table, w + 40), s5)
+            s6 = fma(x, load(table, w + 48), s6)
+            s7 = fma(x, load(table, w + 56), s7)
+        _end(z, at, width, sums, s0, s1, s2, s3, s4, s5, s6, s7)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FUSED)
-def forward_from_table(indptr: Any, ids: Any, values: Any, table: Any, z: Any) -> None:
-    """The same sums, weights read from a table with one row per feature."""
+@numba.njit(cache=True, nogil=True)
+def forward_on_the_fly(
+    indptr: Any, ids: Any, values: Any, states: Any, half: Any, inverse: Any, z: Any, first: int, fresh: bool
+) -> None:
+    """The same sums, each weight made where it is used; `states` begin the tile's hashes."""
+    width, begin = min(TILE, z.shape[1] - first), indptr[0]
+    sums = np.zeros(TILE, dtype=np.float32)
     for i in range(len(indptr) - 1):
-        row = z[i]
-        for e in range(indptr[i], indptr[i + 1]):
-            weights, x = table[ids[e]], values[e]
-            for k in range(len(row)):
-                row[k] += x * weights[k]
+        at = i * z.shape[1] + first
+        s0, s1, s2, s3, s4, s5, s6, s7 = _begin(z, at, width, fresh, sums)
+        for e in range(indptr[i] - begin, indptr[i + 1] - begin):
+            low, high = _words(ids[e])
+            x = spread(values, e)
+            s0 = fma(x, _weights(load(states, 0), low, high, half, inverse), s0)
+            s1 = fma(x, _weights(load(states, 8), low, high, half, inverse), s1)
+            s2 = fma(x, _weights(load(states, 16), low, high, half, inverse), s2)
+            s3 = fma(x, _weights(load(states, 24), low, high, half, inverse), s3)
+            s4 = fma(x, _weights(load(states, 32), low, high, half, inverse), s4)
+            s5 = fma(x, _weights(load(states, 40), low, high, half, inverse), s5)
+            s6 = fma(x, _weights(load(states, 48), low, high, half, inverse), s6)
+            s7 = fma(x, _weights(load(states, 56), low, high, half, inverse), s7)
+        _end(z, at, width, sums, s0, s1, s2, s3, s4, s5, s6, s7)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FUSED)
+@numba.njit(inline="always")
+def _begin(z: Any, at: int, width: int, fresh: bool, sums: Any) -> Any:
+    # What the eight registers start from: zeros, or the outputs so far. A tile that z has no room for goes by `sums`.
+    if fresh:
+        zero = lanes(ZERO)
+        return zero, zero, zero, zero, zero, zero, zero, zero
+    if width == TILE:
+        return _load(z, at)
+    for k in range(width):
+        sums[k] = z.flat[at + k]
+    return _load(sums, 0)
+
+
+@numba.njit(inline="always")
+def _load(a: Any, at: int) -> Any:
+    return (
+        load(a, at),
+        load(a, at + 8),
+        load(a, at + 16),
+        load(a, at + 24),
+        load(a, at + 32),
+        load(a, at + 40),
+        load(a, at + 48),
+        load(a, at + 56),
+    )
+
+
+@numba.njit(inline="always")
+def _end(
+    z: Any, at: int, width: int, sums: Any, s0: Any, s1: Any, s2: Any, s3: Any, s4: Any, s5: Any, s6: Any, s7: Any
+) -> None:
+    if width == TILE:
+        _store(z, at, s0, s1, s2, s3, s4, s5, s6, s7)
+    else:
+        _store(sums, 0, s0, s1, s2, s3, s4, s5, s6, s7)
+        for k in range(width):
+            z.flat[at + k] = sums[k]
+
+
+@numba.njit(inline="always")
+def _store(a: Any, at: int, s0: Any, s1: Any, s2: Any, s3: Any, s4: Any, s5: Any, s6: Any, s7: Any) -> None:
+    store(a, at, s0)
+    store(a, at + 8, s1)
+    store(a, at + 16, s2)
+    store(a, at + 24, s3)
+    store(a, at + 32, s4)
+    store(a, at + 40, s5)
+    store(a, at + 48, s6)
+    store(a, at + 56, s7)
+
+
+@numba.njit(cache=True, nogil=True)
 def forward_revived(indptr: Any, ids: Any, values: Any, outputs: Any, features: Any, weights: Any, z: Any) -> None:
     """Adds the few weights that bring dead outputs back to life."""
+    begin = indptr[0]
     for i in range(len(indptr) - 1):
-        for e in range(indptr[i], indptr[i + 1]):
+        for e in range(indptr[i] - begin, indptr[i + 1] - begin):
             for j in range(len(outputs)):
                 if np.uint64(ids[e]) == features[j]:
-                    z[i, outputs[j]] += values[e] * weights[j]
+                    z[i, outputs[j]] = fma(values[e], weights[j], z[i, outputs[j]])

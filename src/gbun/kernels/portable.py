@@ -23,7 +23,7 @@ def memberships(z: FloatArray, centre: FloatArray, factor: FloatArray, width: in
     """z <- softmax over groups of `width` outputs of (z - centre) x factor, in place. tau is part of the factor."""
     z -= centre
     z *= factor
-    groups = z.reshape(len(z), -1, width)
+    groups = z.reshape(len(z), z.shape[1] // width, width)
     groups -= groups.max(axis=2, keepdims=True)
     np.exp(groups, out=groups)
     groups /= groups.sum(axis=2, keepdims=True)

@@ -1,22 +1,27 @@
 """Work on row chunks in threads, with the same bits for every number of threads.
 
-Chunks are cut from the number of rows and K alone, each is computed by one thread with single-threaded BLAS, and
+Chunks are cut from the data and K alone, each is computed by one thread with single-threaded BLAS, and
 sums over chunks are added in chunk order. So the number of threads decides when a chunk is computed, never how.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from gbun.dtypes import MEMBERSHIP, FloatArray
+
+Item = TypeVar("Item")
 R = TypeVar("R")
 
 
@@ -30,39 +35,46 @@ def thread_count(n_jobs: int | None) -> int:
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 
 
-def row_chunks(n_rows: int, width: int) -> list[slice]:
-    """Chunks of rows with `width` numbers each (K, or C if that is more) that stay within a core's cache."""
-    rows = min(4096, max(256, 2**18 // width))
-    return [slice(first, min(first + rows, n_rows)) for first in range(0, n_rows, rows)]
-
-
 class Threads:
-    """A pool that maps a function over chunks and keeps their order."""
+    """A pool that maps a function over chunks and keeps their order, and each thread's working memory."""
 
     def __init__(self, n_jobs: int | None) -> None:
         self.count = thread_count(n_jobs)
+        self.scratch = Scratch()
         self._pool = ThreadPoolExecutor(self.count) if self.count > 1 else None
 
-    def map(self, work: Callable[[slice], R], chunks: list[slice]) -> Iterator[R]:
-        """Results in the order of chunks; only a few are made ahead, so that they do not pile up in memory."""
-        if self._pool is None or len(chunks) < 2:
-            yield from map(work, chunks)
+    def map(self, work: Callable[[Item], R], items: Sequence[Item]) -> Iterator[R]:
+        """Results in the order of items; only a few are made ahead, so that they do not pile up in memory."""
+        if self._pool is None or len(items) < 2:
+            yield from map(work, items)
             return
         ahead: deque[Future[R]] = deque()
-        for chunk in chunks:
-            ahead.append(self._pool.submit(work, chunk))
+        for item in items:
+            ahead.append(self._pool.submit(work, item))
             if len(ahead) > 2 * self.count:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
 
-    def run(self, work: Callable[[slice], object], chunks: list[slice]) -> None:
-        for _ in self.map(work, chunks):
+    def run(self, work: Callable[[Item], object], items: Sequence[Item]) -> None:
+        for _ in self.map(work, items):
             pass
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+
+
+class Scratch(threading.local):
+    """Arrays a thread keeps from chunk to chunk and round to round, by name: allocated once, grown when too small."""
+
+    def array(self, name: str, *shape: int, dtype: type = MEMBERSHIP) -> FloatArray:
+        """An array of this shape with anything in it; the last one of the same name is given up."""
+        size = math.prod(shape)
+        held = self.__dict__.get(name)
+        if held is None or len(held) < size:
+            held = self.__dict__[name] = np.empty(size, dtype=dtype)
+        return held[:size].reshape(shape)
 
 
 _limit_lock = threading.Lock()

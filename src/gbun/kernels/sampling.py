@@ -1,0 +1,110 @@
+"""Which rows the Hessian sums are made of: a seeded sample that goes by what a row holds, not by where it stands.
+
+So the sample is the same for any order of the rows and any division among workers, and weight 2 is still the row
+twice. A row's key is a sum of hashes of its non-zero features and its target; in each round a row is in the sample
+if a hash of its key and the round is below gram_rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from gbun.data.features import Features
+from gbun.dtypes import FEATURE_ID, SUM, FloatArray, IntArray
+from gbun.kernels.dispatch import Picker
+
+Keys = NDArray[np.uint64]
+GOLDEN, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+S30, S27, S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+@dataclass(frozen=True)
+class GramSample:
+    """A share of the rows, another one each round; all of them where `keys` is None."""
+
+    seed: int
+    share: float
+    keys: Keys | None
+
+    def of_round(self, round_: int) -> Picker | None:
+        keys = self.keys
+        if keys is None:
+            return None
+        own = mixed(mixed(np.array([self.seed], dtype=FEATURE_ID)) + np.uint64(round_))
+        limit = np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
+
+        def pick(at: slice) -> IntArray:
+            return np.flatnonzero(mixed(keys[at] ^ own) < limit)
+
+        return pick
+
+
+def gram_sample(seed: int, share: float, features: Features, y: FloatArray) -> GramSample:
+    return GramSample(seed, share, None if share >= 1.0 else row_keys(features, y))
+
+
+def whole_from_sample(curvature: FloatArray) -> FloatArray:
+    """What to multiply the sample's Hessian sums by: sum h of all rows / sum h of the sample.
+
+    >>> whole_from_sample(np.array([8.0, 2.0]))
+    array(4.)
+    """
+    whole, sample = curvature
+    ratio = np.asarray(np.divide(whole, sample, out=np.ones_like(whole), where=sample > 0), dtype=SUM)
+    return ratio if ratio.ndim == 0 else ratio[:, None, None]
+
+
+def mixed(x: Any) -> Any:
+    """Every bit of the result hangs on every bit of x: the finaliser of splitmix64. For arrays and in kernels."""
+    x = x + GOLDEN
+    x = (x ^ (x >> S30)) * FIRST
+    x = (x ^ (x >> S27)) * SECOND
+    return x ^ (x >> S31)
+
+
+_mixed = numba.njit(inline="always")(mixed)
+
+
+def row_keys(features: Features, y: FloatArray) -> Keys:
+    """A key for each row; rows with the same features and target have the same."""
+    keys = np.zeros(features.n_rows, dtype=np.uint64)
+    if features.dense is not None:
+        _add_dense(np.ascontiguousarray(features.dense).view(np.uint32), keys)
+    if features.sparse is not None:
+        entries = features.sparse
+        _add_entries(entries.indptr, entries.ids, np.ascontiguousarray(entries.values).view(np.uint32), keys)
+    targets = np.ascontiguousarray(y, dtype=np.float64).reshape(features.n_rows, -1).view(np.uint64)
+    for column in targets.T:
+        keys = mixed(keys + column)
+    return keys
+
+
+@numba.njit(inline="always")
+def _entry(feature: Any, bits: Any) -> Any:
+    return _mixed(_mixed(np.uint64(feature)) + np.uint64(bits))
+
+
+@numba.njit(inline="always")
+def _is_zero(bits: Any) -> Any:
+    return np.uint32(bits << np.uint32(1)) == np.uint32(0)  # 0.0 and -0.0
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_dense(bits: Any, keys: Any) -> None:
+    for i in range(bits.shape[0]):
+        for f in range(bits.shape[1]):
+            if not _is_zero(bits[i, f]):
+                keys[i] += _entry(f, bits[i, f])
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_entries(indptr: Any, ids: Any, bits: Any, keys: Any) -> None:
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            if not _is_zero(bits[e]):
+                keys[i] += _entry(ids[e], bits[e])

@@ -1,0 +1,242 @@
+"""Vectors of eight lanes as Numba values: kernels say which registers they mean instead of hoping for them.
+
+    a = load(array, i)              eight neighbours, float32 or uint32
+    a = fma(lanes(x), b, a)         x b + a in one rounding, on every machine
+    a + b, a - b, a * b, h ^ h >> np.uint32(15), ...       lane by lane; a scalar on the right is meant for all lanes
+    store(array, i, a)
+
+Left to itself the compiler checks before each inner loop whether its arrays overlap, and keeps sums in memory: for 64
+outputs that is two thirds of the time. Where a machine's registers are narrower, LLVM takes two for one.
+
+`load` and `store` count in elements from the array's first, know nothing of strides, and check no bounds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.core import cgutils
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import lower_builtin, models, register_model
+from numba.np import arrayobj
+
+intrinsic: Any = extending.intrinsic  # its stub describes the builder's arguments, not the caller's
+
+LANES = 8
+I32 = ir.IntType(32)
+
+
+class Lanes(types.Type):
+    """The type of a vector."""
+
+    def __init__(self, element: Any, llvm: Any, count: int) -> None:
+        super().__init__(name=f"{element}x{count}")
+        self.element, self.llvm, self.count = element, ir.VectorType(llvm, count), count
+
+
+FLOATS = Lanes(types.float32, ir.FloatType(), LANES)
+WORDS = Lanes(types.uint32, I32, LANES)
+DOUBLES = Lanes(types.float64, ir.DoubleType(), LANES // 2)  # half as many, so that they fill the same registers
+BY_ELEMENT = {kind.element: kind for kind in (FLOATS, WORDS, DOUBLES)}
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Lanes) -> None:
+        super().__init__(manager, kind, kind.llvm)
+
+
+def _splat(builder: Any, kind: Lanes, value: Any) -> Any:
+    undefined = ir.Constant(kind.llvm, ir.Undefined)
+    first = builder.insert_element(undefined, value, I32(0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, kind.count), [0] * kind.count))
+
+
+def _operator(symbol: Any, of_floats: str | None, of_words: str | None) -> None:
+    """Teach Numba `symbol` between vectors, and between a vector and a scalar."""
+
+    @infer_global(symbol)
+    class Typing(AbstractTemplate):
+        def generic(self, args: Any, kws: Any) -> Any:
+            kind, other = args
+            if isinstance(kind, Lanes) and (other == kind or isinstance(other, types.Number)):
+                return signature(kind, kind, other if other == kind else kind.element)
+            return None
+
+    def build(builder: Any, kind: Lanes, left: Any, right: Any) -> Any:
+        name = of_words if kind is WORDS else of_floats
+        assert name is not None, f"{symbol.__name__} has no meaning for {kind}"
+        return getattr(builder, name)(left, right)
+
+    @lower_builtin(symbol, Lanes, Lanes)
+    def vectors(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return build(builder, sig.return_type, *args)
+
+    @lower_builtin(symbol, Lanes, types.Number)
+    def with_scalar(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = sig.return_type
+        return build(builder, kind, args[0], _splat(builder, kind, args[1]))
+
+
+_operator(operator.add, "fadd", "add")
+_operator(operator.sub, "fsub", "sub")
+_operator(operator.mul, "fmul", "mul")
+_operator(operator.truediv, "fdiv", None)
+_operator(operator.xor, None, "xor")
+_operator(operator.or_, None, "or_")
+_operator(operator.lshift, None, "shl")
+_operator(operator.rshift, None, "lshr")
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, llvm: Any) -> Any:
+    data = arrayobj.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), llvm.as_pointer())
+
+
+@intrinsic
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """The vector at `index`."""
+    kind = BY_ELEMENT[array.dtype]
+
+    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value = builder.load(_pointer(context, builder, sig.args[0], args[0], args[1], kind.llvm))
+        value.align = array.dtype.bitwidth // 8
+        return value
+
+    return kind(array, types.intp), build
+
+
+@intrinsic
+def spread(typing: Any, array: Any, index: Any) -> Any:
+    """The one element at `index`, in every lane."""
+    kind = BY_ELEMENT[array.dtype]
+
+    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value = builder.load(_pointer(context, builder, sig.args[0], args[0], args[1], kind.llvm.element))
+        return _splat(builder, kind, value)
+
+    return kind(array, types.intp), build
+
+
+@intrinsic
+def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Write the vector at `index`."""
+
+    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        written = builder.store(args[2], _pointer(context, builder, sig.args[0], args[0], args[1], value.llvm))
+        written.align = array.dtype.bitwidth // 8
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, value), build
+
+
+@intrinsic
+def prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line at `index`; it is not waited for."""
+
+    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        at = _pointer(context, builder, sig.args[0], args[0], args[1], ir.IntType(8))
+        kind = ir.FunctionType(ir.VoidType(), [at.type, I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [at, I32(0), I32(3), I32(1)])  # for reading, into all levels, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), build
+
+
+@intrinsic
+def lanes(typing: Any, value: Any) -> Any:
+    """A scalar in every lane; the vector has the scalar's type."""
+    kind = BY_ELEMENT[value]
+    return kind(value), lambda context, builder, sig, args: _splat(builder, kind, args[0])
+
+
+@intrinsic
+def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """a b + c in one rounding; of vectors or of scalars."""
+
+    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        name = f"v{a.count}f{a.element.bitwidth}" if isinstance(a, Lanes) else f"f{a.bitwidth}"
+        kind = ir.FunctionType(args[0].type, [args[0].type] * 3)
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.{name}"), args)
+
+    return a(a, a, a), build
+
+
+@intrinsic
+def larger(typing: Any, a: Any, b: Any) -> Any:
+    """The larger one of each lane; b where they cannot be compared."""
+    return a(a, a), lambda context, builder, sig, args: _larger(builder, *args)
+
+
+@intrinsic
+def zero_unless_below(typing: Any, value: Any, word: Any, limit: Any) -> Any:
+    """value where word < limit, 0 elsewhere; words below 2^31."""
+
+    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        below = builder.icmp_signed("<", args[1], _splat(builder, WORDS, args[2]))
+        return builder.select(below, args[0], ir.Constant(FLOATS.llvm, [0.0] * LANES))
+
+    return value(value, word, types.uint32), build
+
+
+def _conversion(source: Lanes, target: Lanes, instruction: str) -> Any:
+    @intrinsic
+    def convert(typing: Any, value: Any) -> Any:
+        return target(source), lambda context, builder, sig, args: getattr(builder, instruction)(args[0], target.llvm)
+
+    return convert
+
+
+to_floats = _conversion(WORDS, FLOATS, "sitofp")  # words taken as signed
+as_floats = _conversion(WORDS, FLOATS, "bitcast")
+as_words = _conversion(FLOATS, WORDS, "bitcast")
+
+
+def _half(first: int) -> Any:
+    """The lower or upper four of eight floats, as doubles."""
+
+    @intrinsic
+    def half(typing: Any, value: Any) -> Any:
+        return DOUBLES(FLOATS), lambda context, builder, sig, args: builder.fpext(
+            _part(builder, args[0], first, DOUBLES.count), DOUBLES.llvm
+        )
+
+    return half
+
+
+lower, upper = _half(0), _half(DOUBLES.count)
+
+
+def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
+    lanes_ = ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+    return builder.shuffle_vector(vector, vector, lanes_)
+
+
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _fold(combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """All lanes into one number, halves onto halves: always in the same order."""
+
+    @intrinsic
+    def fold(typing: Any, value: Any) -> Any:
+        def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            vector, count = args[0], value.count
+            while count > 1:
+                count //= 2
+                vector = combine(builder, _part(builder, vector, 0, count), _part(builder, vector, count, count))
+            return builder.extract_element(vector, I32(0))
+
+        return value.element(value), build
+
+    return fold
+
+
+total = _fold(lambda builder, a, b: builder.fadd(a, b))
+largest = _fold(_larger)
