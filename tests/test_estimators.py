@@ -319,7 +319,7 @@ def test_verbose_two_prints_every_round(capfd):
     assert shown.out == ""
     lines = [line for line in shown.err.splitlines() if line.startswith("round")]
     assert [line.split("  ")[0] for line in lines] == [f"round {r}" for r in range(1, 6)]
-    assert "network outputs are kept in one buffer" in shown.err
+    assert "network outputs are kept in a buffer" in shown.err
     assert shown.err.count("rmse") == 5
 
 

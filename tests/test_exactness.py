@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import gbun
 from gbun import GBUNClassifier, GBUNRegressor
 from gbun.boosting import add_round
-from gbun.kernels import blocks
+from gbun.kernels import chunks
 from gbun.kernels.threads import threads
 from gbun.networks import hash_name
 from gbun.training import Dataset, prepare
@@ -100,8 +100,7 @@ def test_a_row_alone_is_predicted_as_among_others(task, form):
 
 
 def small_chunks(monkeypatch, rows):
-    monkeypatch.setattr(blocks, "MOST_ROWS", rows)
-    monkeypatch.setattr(blocks, "ENTRIES", 5)
+    monkeypatch.setattr(chunks, "MOST_ROWS", rows)
 
 
 @every_form

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from gbun.data.features import Entries, Features
-from gbun.kernels import blocks, dispatch, forward, portable
+from gbun.kernels import chunks, dispatch, forward, portable
 from gbun.kernels.threads import thread_count, threads
 from kernel_cases import FORMS, OUTPUTS, network, outputs, training
 
@@ -97,23 +97,25 @@ def test_a_row_has_the_same_bits_wherever_it_stands(n_outputs, group, n_scores, 
 # The passes of a round
 
 
-def passes(n_jobs=1, hold=True, exact=True, per_class=False, n=900, K=24, share=None, monkeypatch=None):
+def passes(
+    n_jobs=1, hold=True, exact=True, per_class=False, n=900, K=24, share=None, table=2**16, C=3, monkeypatch=None
+):
     """Moments, A, B, sums of h and scores of two rounds over rows in many small chunks and blocks."""
-    monkeypatch.setattr(blocks, "LEAST_ROWS", 16)
-    monkeypatch.setattr(blocks, "LEAST_CHUNKS", 100)
-    monkeypatch.setattr(blocks, "ENTRIES", 31)
+    monkeypatch.setattr(chunks, "LEAST_ROWS", 16)
+    monkeypatch.setattr(chunks, "LEAST_CHUNKS", 100)
+    monkeypatch.setattr(chunks, "TABLE_FEATURES", table)
     monkeypatch.setattr(dispatch, "RUNS", 7)
     monkeypatch.setattr(dispatch, "FEW_ROWS", n if exact else 0)
     rng = np.random.default_rng(1)
-    g, h, weight = rng.normal(size=(n, 3)), rng.random((n, 3) if per_class else n), rng.random(n)
+    g, h, weight = rng.normal(size=(n, C)), rng.random((n, C) if per_class else n), rng.random(n)
     features, family = mixed(n)[1], network(K, n_columns=11).family
     centre, factor = np.full(K, 0.1, dtype=np.float32), np.linspace(1, 2, K, dtype=np.float32)
-    head, scores = rng.normal(size=(K, 3)).astype(np.float32), np.zeros((n, 3))
+    head, scores = rng.normal(size=(K, C)).astype(np.float32), np.zeros((n, C))
     chosen = rng.random(n) < (share or 1.0)
     pick = None if share is None else lambda at: np.flatnonzero(chosen[at])
     results = []
     with threads(n_jobs) as pool:
-        kernels = training(features, family, pool, 3, hold=hold, weight=weight)
+        kernels = training(features, family, pool, C, hold=hold, weight=weight)
         for t in range(2):
             results.append(kernels.first_pass(family.draw(t), head if t else None, scores))
             results += kernels.second_pass(centre, factor, lambda at: (g[at], h[at]), pick)
@@ -125,12 +127,13 @@ def passes(n_jobs=1, hold=True, exact=True, per_class=False, n=900, K=24, share=
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("per_class", [True, False])
 @pytest.mark.parametrize("share", [None, 0.3])
-def test_the_passes_are_the_formulas(monkeypatch, exact, per_class, share):
-    results, given = passes(exact=exact, per_class=per_class, share=share, monkeypatch=monkeypatch)
+@pytest.mark.parametrize(("C", "K"), [(3, 24), (1, 24), (1, 32)])
+def test_the_passes_are_the_formulas(monkeypatch, exact, per_class, share, C, K):
+    results, given = passes(exact=exact, per_class=per_class, share=share, C=C, K=K, monkeypatch=monkeypatch)
     features, family, centre, factor, head, g, h, weight, picked = given
     n = features.n_rows
     X = scipy.sparse.csr_array((features.sparse.values, features.sparse.ids, features.sparse.indptr)).toarray()
-    rtol, scores = 1e-6 if exact else 1e-5, np.zeros((n, 3))
+    rtol, scores = 1e-6 if exact else 1e-5, np.zeros((n, C))
     for t in range(2):
         moments, A, B, curvature = results[4 * t : 4 * t + 4]
         Z = X.astype(np.float64) @ family.draw(t).sparse_weights(np.arange(11)).astype(np.float64)
@@ -148,13 +151,15 @@ def test_the_passes_are_the_formulas(monkeypatch, exact, per_class, share):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_passes_have_the_same_bits_for_every_number_of_threads_with_a_buffer_and_without(monkeypatch, exact):
-    wanted, _ = passes(exact=exact, monkeypatch=monkeypatch)
-    for n_jobs in (1, 2, 3):
-        for hold in (True, False):
-            found, _ = passes(n_jobs, hold, exact, monkeypatch=monkeypatch)
-            for a, b in zip(found, wanted, strict=True):
-                np.testing.assert_array_equal(a, b)
+def test_passes_have_the_same_bits_for_every_number_of_threads_and_plan_and_order_of_features(monkeypatch, exact):
+    for C, K in ((3, 24), (1, 32)):
+        wanted, _ = passes(exact=exact, C=C, K=K, monkeypatch=monkeypatch)
+        for n_jobs in (1, 2, 3):
+            for hold in (True, False):
+                for table in (2**16, 3):
+                    found, _ = passes(n_jobs, hold, exact, C=C, K=K, table=table, monkeypatch=monkeypatch)
+                    for a, b in zip(found, wanted, strict=True):
+                        np.testing.assert_array_equal(a, b)
 
 
 def test_working_memory_is_allocated_once(monkeypatch):

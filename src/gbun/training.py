@@ -170,7 +170,7 @@ def assemble(
         description,
         shard,
         TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, plan),
-        gram_sample(family.seed, parameters.gram_rows, features, shard.y),
+        gram_sample(family.seed, parameters.gram_rows, shard.features, shard.y),
         evaluations,
         metrics_for(parameters, objective),
         collective,

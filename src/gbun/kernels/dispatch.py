@@ -10,7 +10,7 @@ import numpy as np
 from gbun.data.features import Features
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.kernels import portable, products, rows
-from gbun.kernels.blocks import Block, cut, make_dictionaries, row_chunks
+from gbun.kernels.chunks import Chunk, make_chunks, rows_in_chunk
 from gbun.kernels.forward import Weights, forward, weights
 from gbun.kernels.plan import Plan
 from gbun.kernels.threads import Threads
@@ -20,8 +20,10 @@ Derivatives = Callable[[slice], tuple[FloatArray, FloatArray]]
 Picker = Callable[[slice], IntArray]
 """The rows of a chunk, counted from its first, that the Hessian sums are made of."""
 
+VECTOR = 8  # floats that a register holds
 PER_LOG_2 = MEMBERSHIP(1.0 / np.log(2.0))  # e^v = 2^(v / log 2)
 RUNS = 64  # partial sums of the normal equations that are added up in the end
+OWN_GRAM = 128  # up to this K the Gram is made by our own kernel, which needs no copy of P; BLAS is for large ones
 FEW_ROWS = 2**12  # up to here the normal equations are in float64 throughout: rounding has no rows to average over
 
 
@@ -36,37 +38,28 @@ class Step:
 
 
 class Kernels:
-    """Rounds applied to rows: outputs, memberships and scores of a block before the next; nothing of n x K is held."""
+    """Rounds applied to rows: outputs, memberships and scores of a chunk before the next; nothing of n x K is held."""
 
     def __init__(self, features: Features, family: Family, n_scores: int, threads: Threads, form: str = "auto") -> None:
         self.features, self.family, self.threads = features.contiguous(), family, threads
-        self.chunks = [cut(features, chunk) for chunk in row_chunks(features.n_rows, family.n_outputs, n_scores)]
-        self.blocks = [block for chunk in self.chunks for block in chunk]
-        if features.sparse is not None and form != "hashed":
-            make_dictionaries(features.sparse, self.blocks, threads, always=form == "dense")
+        rows_each = rows_in_chunk(features.n_rows, family.n_outputs, n_scores)
+        self.chunks = make_chunks(self.features, rows_each, threads, form)
 
     def add_rounds(self, steps: Sequence[Step], scores: FloatArray) -> None:
         """scores += P W for one round after the other."""
         made = [weights(step.network, self.features, keep=len(steps) == 1) for step in steps]
 
-        def work(block: Block) -> None:
-            z = self.threads.scratch.array("z", block.rows.stop - block.rows.start, self.family.n_outputs)
-            for step, weights_ in zip(steps, made, strict=True):
-                self._outputs(weights_, [block], z)
-                self._split(step.centre, step.factor, z)
-                _add_product(z, step.head, scores[block.rows])
+        def work(chunk: Chunk) -> None:
+            z = self._scratch(chunk)
+            for step, own in zip(steps, made, strict=True):
+                forward(own, self.features, chunk, z, self.threads.scratch)
+                rows.memberships(z, step.centre, step.factor * PER_LOG_2, self.family.softmax_width)
+                _add_product(z, step.head, scores[chunk.rows])
 
-        self.threads.run(work, self.blocks)
+        self.threads.run(work, self.chunks)
 
-    def _outputs(self, made: Weights, blocks: Sequence[Block], z: FloatArray) -> None:
-        """Z of neighbouring blocks."""
-        for block in blocks:
-            own = z[block.rows.start - blocks[0].rows.start : block.rows.stop - blocks[0].rows.start]
-            for _ in forward(made, self.features, block, own, self.threads.scratch):
-                pass
-
-    def _split(self, centre: FloatArray, factor: FloatArray, z: FloatArray) -> None:
-        rows.memberships(z, centre, factor * PER_LOG_2, self.family.softmax_width)
+    def _scratch(self, chunk: Chunk) -> FloatArray:
+        return self.threads.scratch.array("z", len(chunk), self.family.n_outputs)
 
 
 class TrainingKernels(Kernels):
@@ -81,26 +74,26 @@ class TrainingKernels(Kernels):
     ) -> None:
         super().__init__(features, family, n_scores, threads, plan.form)
         self.plan, self.weight = plan, np.ascontiguousarray(weight)
-        self.buffer = np.empty((features.n_rows, family.n_outputs), dtype=MEMBERSHIP) if plan.hold else None
-        self._made: Weights | None = None
+        self.buffer = _aligned(features.n_rows, family.n_outputs) if plan.hold else None
+        self._current: Weights | None = None
         self._normalisation: tuple[FloatArray, FloatArray] | None = None
 
     def first_pass(self, network: Network, head: FloatArray | None, scores: FloatArray) -> FloatArray:
         """scores += P W with the P of the round before, unless `head` is None; Z = X N; [sum w z ; sum w z^2]."""
-        before, made = self._made, weights(network, self.features, keep=True)
-        K = self.family.n_outputs
+        before, made = self._current, weights(network, self.features, keep=True)
+        K, scratch = self.family.n_outputs, self.threads.scratch
+        past_caches = self.buffer is not None and K % VECTOR == 0
 
-        def work(block: Block) -> FloatArray:
-            z, sums = self._rows_of([block]), np.zeros((2, K))
+        def work(chunk: Chunk) -> FloatArray:
+            sums = np.zeros((2, K))
             if head is not None:
-                self._memberships_again(before, [block], z)
-                _add_product(z, head, scores[block.rows])
-            for done in forward(made, self.features, block, z, self.threads.scratch):
-                rows.add_moments(z, done.start, done.stop, self.weight[block.rows], sums)
+                _add_product(self._memberships(chunk, before), head, scores[chunk.rows])
+            moments = self.weight[chunk.rows], sums
+            forward(made, self.features, chunk, self._rows_of(chunk), scratch, moments, past_caches)
             return sums
 
-        sums = sum(self.threads.map(work, self.blocks), np.zeros((2, K)))
-        self._made, self._normalisation = made, None
+        sums = sum(self.threads.map(work, self.chunks), np.zeros((2, K)))
+        self._current, self._normalisation = made, None
         return sums
 
     def second_pass(
@@ -110,25 +103,21 @@ class TrainingKernels(Kernels):
 
         Where `pick` chooses rows, A is made of those alone, and [sum h, sum h of A's rows] says what share that is.
         """
-        self._normalisation = centre, factor
-        runs = np.array_split(np.arange(len(self.chunks)), min(RUNS, len(self.chunks)) or 1)
+        self._normalisation = centre, factor * PER_LOG_2
         exact = self.features.n_rows <= FEW_ROWS
+        runs = np.array_split(np.arange(len(self.chunks)), min(RUNS, len(self.chunks)) or 1)
 
         def work(run: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
             system: NormalEquations | None = None
             for number in run:
-                blocks = self.chunks[number]
-                at = slice(blocks[0].rows.start, blocks[-1].rows.stop)
-                g, h = derivatives(at)
-                p = self._rows_of(blocks)
-                if self.buffer is None:
-                    self._outputs(self._weights(), blocks, p)
-                self._split(centre, factor, p)
-                system = system or NormalEquations(self.family.n_outputs, h, g, exact, self.threads)
-                system.add(p, g, h, None if pick is None else pick(at))
+                chunk = self.chunks[number]
+                g, h = derivatives(chunk.rows)
+                z = self._outputs(chunk, self._current)
+                system = system or NormalEquations(self, h, g, exact)
+                system.add(z, g, h, None if pick is None else pick(chunk.rows))
             if system is None:  # no rows at all: a worker whose share is empty
                 g, h = derivatives(slice(0, 0))
-                system = NormalEquations(self.family.n_outputs, h, g, exact, self.threads)
+                system = NormalEquations(self, h, g, exact)
             return system.A, system.B, system.curvature
 
         parts = self.threads.map(work, runs)
@@ -137,41 +126,52 @@ class TrainingKernels(Kernels):
             A += a
             B += b
             curvature += c
-        return A, B, curvature
+        return _symmetric(A), B, curvature
 
     def add_step(self, head: FloatArray, scores: FloatArray) -> None:
         """scores += P W"""
 
-        def work(block: Block) -> None:
-            z = self._rows_of([block])
-            self._memberships_again(self._made, [block], z)
-            _add_product(z, head, scores[block.rows])
+        def work(chunk: Chunk) -> None:
+            _add_product(self._memberships(chunk, self._current), head, scores[chunk.rows])
 
-        self.threads.run(work, self.blocks)
+        self.threads.run(work, self.chunks)
 
     def sum_rows(self, values: Callable[[slice], FloatArray]) -> FloatArray:
         """The sum over chunks of what `values` gives for each, added in chunk order."""
-        chunks = [slice(blocks[0].rows.start, blocks[-1].rows.stop) for blocks in self.chunks]
-        return np.asarray(sum(self.threads.map(values, chunks), np.zeros(())), dtype=SUM)
+        parts = self.threads.map(values, [chunk.rows for chunk in self.chunks])
+        return np.asarray(sum(parts, np.zeros(())), dtype=SUM)
 
-    def _rows_of(self, blocks: Sequence[Block]) -> FloatArray:
-        """Where Z and P of these neighbouring blocks live."""
-        first, last = blocks[0].rows.start, blocks[-1].rows.stop
-        if self.buffer is not None:
-            return self.buffer[first:last]
-        return self.threads.scratch.array("z", last - first, self.family.n_outputs)
+    def _rows_of(self, chunk: Chunk) -> FloatArray:
+        """Where Z and P of a chunk live."""
+        return self._scratch(chunk) if self.buffer is None else self.buffer[chunk.rows]
 
-    def _memberships_again(self, made: Weights | None, blocks: Sequence[Block], z: FloatArray) -> None:
-        """P of the last round, where no buffer kept it."""
+    def _outputs(self, chunk: Chunk, made: Weights | None) -> FloatArray:
+        """What the buffer keeps, Z or P; or Z made again."""
+        z = self._rows_of(chunk)
         if self.buffer is None:
-            assert made is not None
-            assert self._normalisation is not None
-            self._outputs(made, blocks, z)
-            self._split(*self._normalisation, z)
+            assert made is not None, "the first pass comes first"
+            forward(made, self.features, chunk, z, self.threads.scratch)
+        return z
 
-    def _weights(self) -> Weights:
-        assert self._made is not None, "the first pass comes first"
-        return self._made
+    def _memberships(self, chunk: Chunk, made: Weights | None) -> FloatArray:
+        """P, after the second pass."""
+        p = self._outputs(chunk, made)
+        if self.buffer is None:
+            rows.memberships(p, *self.split)
+        return p
+
+    @property
+    def split(self) -> tuple[FloatArray, FloatArray, int]:
+        """Centre, factor and group size of the current round's memberships."""
+        assert self._normalisation is not None, "the second pass comes second"
+        return *self._normalisation, self.family.softmax_width
+
+
+def _aligned(n_rows: int, n_outputs: int) -> FloatArray:
+    """An n x K array that begins where a vector may."""
+    room = np.empty(n_rows * n_outputs + VECTOR, dtype=MEMBERSHIP)
+    shift = -(room.ctypes.data // room.itemsize) % VECTOR
+    return room[shift : shift + n_rows * n_outputs].reshape(n_rows, n_outputs)
 
 
 class NormalEquations:
@@ -180,40 +180,53 @@ class NormalEquations:
     With one Hessian for all scores A is K x K; with one for each, C x K x K.
     """
 
-    def __init__(self, n_outputs: int, h: FloatArray, g: FloatArray, exact: bool, threads: Threads) -> None:
-        K, C = n_outputs, g.shape[1]
+    def __init__(self, kernels: TrainingKernels, h: FloatArray, g: FloatArray, exact: bool) -> None:
+        K, C = kernels.family.n_outputs, g.shape[1]
         self.A = np.zeros((K, K) if h.ndim == 1 else (C, K, K), dtype=SUM)
         self.B = np.zeros((K, C), dtype=SUM)
         self.curvature = np.zeros((2,) if h.ndim == 1 else (2, C), dtype=SUM)
-        self.exact, self.scratch = exact, threads.scratch
+        self.exact, self.split, self.scratch = exact, kernels.split, kernels.threads.scratch
+        self.own_gram = K <= OWN_GRAM and K % 16 == 0
 
-    def add(self, p: FloatArray, g: FloatArray, h: FloatArray, picked: IntArray | None) -> None:
-        if picked is not None:
+    def add(self, z: FloatArray, g: FloatArray, h: FloatArray, picked: IntArray | None) -> None:
+        """Turn a chunk's Z into P and add what it has to say. `picked` rows, in ascending order, make A."""
+        if picked is None:
+            picked = np.arange(len(z))
+        else:
             self.curvature[0] += h.sum(axis=0)
             h = h[picked]
             self.curvature[1] += h.sum(axis=0)
         if self.exact:
-            A, _ = portable.normal_equations(p if picked is None else p[picked], np.zeros((len(h), 0)), h)
-            self.A += A
-            self.B += p.T.astype(SUM) @ g
-            return
-        if picked is None:
-            picked = np.arange(len(p))
-        if g.shape[1] == 1:
-            rows.add_gradient_sums(p, g[:, 0].astype(MEMBERSHIP), self.B[:, 0])
+            rows.memberships(z, *self.split)
+            p = z.astype(SUM)
+            self.A += portable.grams(p[picked], h)
+            self.B += p.T @ g
+        elif g.shape[1] == 1 and h.ndim == 1 and self.own_gram:
+            root = np.sqrt(h).astype(MEMBERSHIP)
+            rows.split_and_gram(z, *self.split, g[:, 0].astype(MEMBERSHIP), self.B[:, 0], picked, root, self.A)
+        elif g.shape[1] == 1 and h.ndim == 1:
+            q, root = self.scratch.array("q", len(picked), z.shape[1]), np.sqrt(h).astype(MEMBERSHIP)
+            rows.split(z, *self.split, g[:, 0].astype(MEMBERSHIP), self.B[:, 0], picked, root, q)
+            self.A += self._gram(q)
         else:
-            self.B += p.T @ g.astype(MEMBERSHIP)
-        for c, target in enumerate(self.A if h.ndim == 2 else [self.A]):
-            root = np.sqrt(h if h.ndim == 1 else h[:, c]).astype(MEMBERSHIP)
-            target += self._gram(p, picked, root)
+            rows.memberships(z, *self.split)
+            self.B += z.T @ g.astype(MEMBERSHIP)
+            for c, A in enumerate(self.A if h.ndim == 2 else [self.A]):
+                q, root = self.scratch.array("q", len(picked), z.shape[1]), np.sqrt(h if h.ndim == 1 else h[:, c])
+                rows.scaled_rows(z, picked, root.astype(MEMBERSHIP), q)
+                A += self._gram(q)
 
-    def _gram(self, p: FloatArray, picked: IntArray, root: FloatArray) -> FloatArray:
+    def _gram(self, q: FloatArray) -> FloatArray:
         """Q'Q with Q = sqrt(H) P: BLAS makes one triangle of it and mirrors that."""
-        K = p.shape[1]
-        q, gram = self.scratch.array("q", len(picked), K), self.scratch.array("gram", K, K)
-        rows.scaled_rows(p, picked, root, q)
+        gram = self.scratch.array("gram", q.shape[1], q.shape[1])
         np.matmul(q.T, q, out=gram)
         return gram
+
+
+def _symmetric(A: FloatArray) -> FloatArray:
+    """The lower triangle, mirrored."""
+    lower = np.tril(A)
+    return lower + np.swapaxes(np.tril(A, -1), -1, -2)
 
 
 def _add_product(p: FloatArray, head: FloatArray, scores: FloatArray) -> None:

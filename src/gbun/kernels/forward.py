@@ -1,4 +1,4 @@
-"""Z = X N_t, block by block: which form of the product runs on which part of the features."""
+"""Z = X N_t, chunk by chunk: which form of the product runs on which part of the features."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from gbun.data.features import Entries, Features
 from gbun.dtypes import FEATURE_ID, MEMBERSHIP, FloatArray, IntArray
-from gbun.kernels import hashed, products
-from gbun.kernels.blocks import Block
+from gbun.kernels import hashed, products, rows
+from gbun.kernels.chunks import Chunk, Columns, Table
+from gbun.kernels.hashed import TILE
 from gbun.kernels.threads import Scratch
 from gbun.networks import Family, Network
 from gbun.networks.simhash import half_width, initial_state
@@ -56,7 +57,7 @@ class DenseTable:
 def weights(network: Network, features: Features, *, keep: bool) -> Weights:
     """The weights of a round. `keep` makes tables of dense columns now, if they are small: for many blocks."""
     K = network.family.n_outputs
-    states = np.zeros(-(-K // hashed.TILE) * hashed.TILE, dtype=np.uint32)
+    states = np.zeros(-(-K // TILE) * TILE, dtype=np.uint32)
     states[:K] = initial_state(network.seeds)
     family = network.family
     revived = network.revived(family.sparse_density) if features.sparse is not None else ()
@@ -66,46 +67,65 @@ def weights(network: Network, features: Features, *, keep: bool) -> Weights:
     return made
 
 
-def forward(made: Weights, features: Features, block: Block, z: FloatArray, scratch: Scratch) -> Iterator[slice]:
-    """Fill z, rows of the block x K, and say which outputs are complete as soon as they are."""
+def forward(
+    made: Weights,
+    features: Features,
+    chunk: Chunk,
+    z: FloatArray,
+    scratch: Scratch,
+    moments: tuple[FloatArray, FloatArray] | None = None,
+    past_caches: bool = False,
+) -> None:
+    """z = X N for the rows of a chunk, contiguous; `moments` are (weights of the rows, sums to which to add).
+
+    Sparse features are taken tile by tile, so that a tile's moments are made while it is in the cache.
+    """
     dense, sparse = features.dense, features.sparse
     K = z.shape[1]
-    if dense is None and sparse is None:
+    if dense is not None or sparse is None:
         z[:] = 0.0
     if dense is not None:
-        X = dense[block.rows]
-        z[:] = 0.0
-        for table in made.dense or _dense_tables(made, *X.shape):
-            table.multiply_add(X, z)
+        for table in made.dense or _dense_tables(made, len(chunk), dense.shape[1]):
+            table.multiply_add(dense[chunk.rows], z)
     if sparse is None:
-        yield slice(0, K)
+        if moments is not None:
+            rows.add_moments(z, *moments, 0, K)
         return
-    for first in range(0, K, hashed.TILE):
-        _forward_tile(made, sparse, block, z, first, dense is None, scratch)
-        yield slice(first, min(first + hashed.TILE, K))
+    for first in range(0, K, TILE):
+        tile = z if K == TILE else scratch.array("tile", len(chunk), TILE)
+        if dense is not None and K != TILE:
+            tile[:, : K - first] = z[:, first : first + TILE]
+        _forward_tile(made, sparse, chunk, first, dense is None, tile, scratch)
+        if moments is not None:
+            rows.add_moments(tile, *moments, first, min(TILE, K - first))
+        if K != TILE:
+            rows.move_out(tile, z, first, past_caches)
 
 
 def _forward_tile(
-    made: Weights, entries: Entries, block: Block, z: FloatArray, first: int, fresh: bool, scratch: Scratch
+    made: Weights, entries: Entries, chunk: Chunk, first: int, fresh: bool, tile: FloatArray, scratch: Scratch
 ) -> None:
     half, inverse = _scale(made.family.sparse_density)
-    indptr = entries.indptr[block.rows.start : block.rows.stop + 1]
-    values = entries.values[block.entries]
-    states = made.states[first : first + hashed.TILE]
-    revived = [(output, f, w) for output, f, w in made.revived if 0 <= output - first < hashed.TILE]
-    if block.features is None:
-        ids = entries.ids[block.entries]
-        hashed.forward_on_the_fly(indptr, ids, values, states, half, inverse, z, first, fresh)
-        if revived:
-            outputs, features, few = zip(*revived, strict=True)
-            columns = np.array(features, dtype=FEATURE_ID), np.array(few, dtype=MEMBERSHIP)
-            hashed.forward_revived(indptr, ids, values, np.array(outputs), *columns, z)
-        return
-    table = scratch.array("table", len(block.features), hashed.TILE)
-    hashed.fill_table(states, block.features, half, inverse, table)
-    for output, feature, weight in revived:
-        table[block.features == FEATURE_ID(feature), output - first] = weight
-    hashed.forward_from_table(indptr, block.local, values, table, z, first, fresh)
+    indptr = entries.indptr[chunk.rows.start : chunk.rows.stop + 1]
+    ids, values = entries.ids[chunk.entries], entries.values[chunk.entries]
+    states = made.states[first : first + TILE]
+    order = chunk.order
+    if isinstance(order, Table):
+        table = scratch.array("table", len(order.features), TILE)
+        hashed.fill_table(states, order.features, half, inverse, table)
+        hashed.forward_from_table(indptr, order.local, values, table, fresh, tile)
+    elif isinstance(order, Columns):
+        if fresh:
+            tile[:] = 0.0
+        entries_ = order.starts, order.rows, order.values
+        hashed.forward_by_column(*entries_, order.features, states, half, inverse, tile)
+    else:
+        hashed.forward_on_the_fly(indptr, ids, values, states, half, inverse, fresh, tile)
+    revived = [(output - first, f, w) for output, f, w in made.revived if 0 <= output - first < TILE]
+    if revived:  # such an output has had nothing but zeros so far
+        outputs, revivers, few = zip(*revived, strict=True)
+        sparse_weights = np.array(outputs), np.array(revivers, dtype=FEATURE_ID), np.array(few, dtype=MEMBERSHIP)
+        hashed.forward_revived(indptr, ids, values, *sparse_weights, tile)
 
 
 def _dense_tables(made: Weights, n_rows: int, n_columns: int) -> Iterator[DenseTable]:

@@ -1,8 +1,13 @@
 """Simhash++ compiled: weights by the vector, and the forward pass over sparse rows.
 
-Outputs are taken 64 at a time, a *tile*, which eight registers hold while a row's entries are added up from left to
-right. Weights come from a table of the features that a block of rows holds, or are made on the spot; sums are the
-same to the last bit. Compiled code holds no lock on the interpreter and is kept on disk.
+Outputs are taken 64 at a time, a *tile*: eight registers hold them. Three forms of the product serve a tile:
+
+    from a table    row by row; the weights of the features that a block of rows holds were made once before
+    by column       feature by feature: its weights stay in registers while the rows that have it are visited
+    on the fly      row by row; each weight is made where it is used
+
+Each adds up a row's entries in their own order with one rounding an entry: all have the same bits. Compiled code holds
+no lock on the interpreter and is kept on disk.
 """
 
 from __future__ import annotations
@@ -55,17 +60,14 @@ def fill_table(states: Any, features: Any, half: Any, inverse: Any, table: Any) 
 
 
 @numba.njit(cache=True, nogil=True)
-def forward_from_table(indptr: Any, local: Any, values: Any, table: Any, z: Any, first: int, fresh: bool) -> None:
-    """z[i, k] = sum over row i's entries of value x table[local, k - first], for the tile of outputs from `first` on.
+def forward_from_table(indptr: Any, local: Any, values: Any, table: Any, fresh: bool, tile: Any) -> None:
+    """tile[i] = sum over row i's entries of value x table[local], added to what is there unless `fresh`.
 
-    `local` and `values` begin with the first entry of these rows. Unless `fresh`, the sums are added to z.
+    `local` and `values` begin with the first entry of these rows.
     """
-    last = len(local) - 1
-    width, begin = min(TILE, z.shape[1] - first), indptr[0]
-    sums = np.zeros(TILE, dtype=np.float32)
+    last, begin = len(local) - 1, indptr[0]
     for i in range(len(indptr) - 1):
-        at = i * z.shape[1] + first
-        s0, s1, s2, s3, s4, s5, s6, s7 = _begin(z, at, width, fresh, sums)
+        s0, s1, s2, s3, s4, s5, s6, s7 = _zeros() if fresh else _load(tile, i * TILE)
         for e in range(indptr[i] - begin, indptr[i + 1] - begin):
             later = np.int64(local[min(e + AHEAD, last)]) * TILE
             prefetch(table, later)
@@ -81,19 +83,50 @@ def forward_from_table(indptr: Any, local: Any, values: Any, table: Any, z: Any,
             s5 = fma(x, load(table, w + 40), s5)
             s6 = fma(x, load(table, w + 48), s6)
             s7 = fma(x, load(table, w + 56), s7)
-        _end(z, at, width, sums, s0, s1, s2, s3, s4, s5, s6, s7)
+        _store(tile, i * TILE, s0, s1, s2, s3, s4, s5, s6, s7)
+
+
+@numba.njit(cache=True, nogil=True)
+def forward_by_column(
+    starts: Any, rows: Any, values: Any, features: Any, states: Any, half: Any, inverse: Any, tile: Any
+) -> None:
+    """tile[row] += value x weights of the feature, for each feature and each of its entries, which `starts` divides."""
+    last = len(rows) - 1
+    for j in range(len(features)):
+        low, high = _words(features[j])
+        w0 = _weights(load(states, 0), low, high, half, inverse)
+        w1 = _weights(load(states, 8), low, high, half, inverse)
+        w2 = _weights(load(states, 16), low, high, half, inverse)
+        w3 = _weights(load(states, 24), low, high, half, inverse)
+        w4 = _weights(load(states, 32), low, high, half, inverse)
+        w5 = _weights(load(states, 40), low, high, half, inverse)
+        w6 = _weights(load(states, 48), low, high, half, inverse)
+        w7 = _weights(load(states, 56), low, high, half, inverse)
+        for e in range(starts[j], starts[j + 1]):
+            later = np.int64(rows[min(e + AHEAD, last)]) * TILE
+            prefetch(tile, later)
+            prefetch(tile, later + 16)
+            prefetch(tile, later + 32)
+            prefetch(tile, later + 48)
+            x, at = spread(values, e), np.int64(rows[e]) * TILE
+            store(tile, at, fma(x, w0, load(tile, at)))
+            store(tile, at + 8, fma(x, w1, load(tile, at + 8)))
+            store(tile, at + 16, fma(x, w2, load(tile, at + 16)))
+            store(tile, at + 24, fma(x, w3, load(tile, at + 24)))
+            store(tile, at + 32, fma(x, w4, load(tile, at + 32)))
+            store(tile, at + 40, fma(x, w5, load(tile, at + 40)))
+            store(tile, at + 48, fma(x, w6, load(tile, at + 48)))
+            store(tile, at + 56, fma(x, w7, load(tile, at + 56)))
 
 
 @numba.njit(cache=True, nogil=True)
 def forward_on_the_fly(
-    indptr: Any, ids: Any, values: Any, states: Any, half: Any, inverse: Any, z: Any, first: int, fresh: bool
+    indptr: Any, ids: Any, values: Any, states: Any, half: Any, inverse: Any, fresh: bool, tile: Any
 ) -> None:
-    """The same sums, each weight made where it is used; `states` begin the tile's hashes."""
-    width, begin = min(TILE, z.shape[1] - first), indptr[0]
-    sums = np.zeros(TILE, dtype=np.float32)
+    """The sums of `forward_from_table`, each weight made where it is used."""
+    begin = indptr[0]
     for i in range(len(indptr) - 1):
-        at = i * z.shape[1] + first
-        s0, s1, s2, s3, s4, s5, s6, s7 = _begin(z, at, width, fresh, sums)
+        s0, s1, s2, s3, s4, s5, s6, s7 = _zeros() if fresh else _load(tile, i * TILE)
         for e in range(indptr[i] - begin, indptr[i + 1] - begin):
             low, high = _words(ids[e])
             x = spread(values, e)
@@ -105,20 +138,13 @@ def forward_on_the_fly(
             s5 = fma(x, _weights(load(states, 40), low, high, half, inverse), s5)
             s6 = fma(x, _weights(load(states, 48), low, high, half, inverse), s6)
             s7 = fma(x, _weights(load(states, 56), low, high, half, inverse), s7)
-        _end(z, at, width, sums, s0, s1, s2, s3, s4, s5, s6, s7)
+        _store(tile, i * TILE, s0, s1, s2, s3, s4, s5, s6, s7)
 
 
 @numba.njit(inline="always")
-def _begin(z: Any, at: int, width: int, fresh: bool, sums: Any) -> Any:
-    # What the eight registers start from: zeros, or the outputs so far. A tile that z has no room for goes by `sums`.
-    if fresh:
-        zero = lanes(ZERO)
-        return zero, zero, zero, zero, zero, zero, zero, zero
-    if width == TILE:
-        return _load(z, at)
-    for k in range(width):
-        sums[k] = z.flat[at + k]
-    return _load(sums, 0)
+def _zeros() -> Any:
+    zero = lanes(ZERO)
+    return zero, zero, zero, zero, zero, zero, zero, zero
 
 
 @numba.njit(inline="always")
@@ -136,18 +162,6 @@ def _load(a: Any, at: int) -> Any:
 
 
 @numba.njit(inline="always")
-def _end(
-    z: Any, at: int, width: int, sums: Any, s0: Any, s1: Any, s2: Any, s3: Any, s4: Any, s5: Any, s6: Any, s7: Any
-) -> None:
-    if width == TILE:
-        _store(z, at, s0, s1, s2, s3, s4, s5, s6, s7)
-    else:
-        _store(sums, 0, s0, s1, s2, s3, s4, s5, s6, s7)
-        for k in range(width):
-            z.flat[at + k] = sums[k]
-
-
-@numba.njit(inline="always")
 def _store(a: Any, at: int, s0: Any, s1: Any, s2: Any, s3: Any, s4: Any, s5: Any, s6: Any, s7: Any) -> None:
     store(a, at, s0)
     store(a, at + 8, s1)
@@ -160,11 +174,11 @@ def _store(a: Any, at: int, s0: Any, s1: Any, s2: Any, s3: Any, s4: Any, s5: Any
 
 
 @numba.njit(cache=True, nogil=True)
-def forward_revived(indptr: Any, ids: Any, values: Any, outputs: Any, features: Any, weights: Any, z: Any) -> None:
+def forward_revived(indptr: Any, ids: Any, values: Any, outputs: Any, features: Any, weights: Any, tile: Any) -> None:
     """Adds the few weights that bring dead outputs back to life."""
     begin = indptr[0]
     for i in range(len(indptr) - 1):
         for e in range(indptr[i] - begin, indptr[i + 1] - begin):
             for j in range(len(outputs)):
                 if np.uint64(ids[e]) == features[j]:
-                    z[i, outputs[j]] = fma(values[e], weights[j], z[i, outputs[j]])
+                    tile[i, outputs[j]] = fma(values[e], weights[j], tile[i, outputs[j]])

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gbun.data.features import Features
-from gbun.kernels.blocks import row_chunks
+from gbun.kernels.chunks import TABLE_FEATURES, cut, rows_in_chunk
+from gbun.kernels.forward import TABLE_LIMIT
+from gbun.kernels.hashed import TILE
 
 SHARE_OF_FREE = 0.5
-TILE_BYTES = 2**24 + 2**23  # a block's table of weights, at its largest
+ORDER_BYTES = 24  # of an entry: its row and value or its place, and its feature's id, start and place, with copies
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Plan:
     """What is held from pass to pass and how many threads fit, within `budget` bytes beside the data.
 
     `hold`: an n x K buffer keeps Z and P. Otherwise each pass makes them again, a chunk at a time.
-    `form`: "auto" lets blocks of rows keep dictionaries of their features, "hashed" makes every weight on the fly.
+    `form`: "auto" lets chunks keep the order of their features, "hashed" makes every weight on the fly.
     """
 
     n_rows: int
@@ -27,7 +29,7 @@ class Plan:
     hold: bool
     form: str
     n_threads: int
-    chunk_rows: int
+    n_chunks: int
     budget: int
     parts: tuple[tuple[str, int], ...]
 
@@ -36,10 +38,10 @@ class Plan:
         return sum(size for _, size in self.parts)
 
     def __str__(self) -> str:
-        passes = "kept in one buffer" if self.hold else "made again in each pass"
+        passes = "kept in a buffer" if self.hold else "made again in each pass"
         lines = [
-            f"{self.n_rows:,} rows, K = {self.n_outputs}, {self.n_scores} score(s) a row: "
-            f"network outputs are {passes}, {self.chunk_rows:,} rows at a time, {self.n_threads} thread(s)",
+            f"{self.n_rows:,} rows in {self.n_chunks:,} chunk(s), K = {self.n_outputs}, {self.n_scores} score(s) a row"
+            f", {self.n_threads} thread(s): network outputs are {passes}",
             *(f"  {name:<42}{megabytes(size):>12}" for name, size in self.parts),
             f"  {'together, of ' + megabytes(self.budget) + ' to use':<42}{megabytes(self.n_bytes):>12}",
         ]
@@ -57,45 +59,45 @@ def make_plan(
     line_search: bool = False,
     n_grams: int = 1,
 ) -> Plan:
-    """The fastest plan that fits: first the buffer is given up, then dictionaries, then threads.
+    """The fastest plan that fits: first the buffer is given up, then the order of features, then threads.
 
     >>> print(make_plan(Features(1_000_000), 64, 1, 2, memory_budget=10**9))
-    1,000,000 rows, K = 64, 1 score(s) a row: network outputs are kept in one buffer, 16,384 rows at a time, 2 thread(s)
+    1,000,000 rows in 62 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
       scores                                          8.0 MB
       network outputs, then memberships             256.0 MB
-      each thread's chunk                             9.5 MB
+      each thread's chunk                            10.9 MB
       sums of the normal equations                    0.2 MB
-      together, of 1000.0 MB to use                 273.6 MB
+      together, of 1000.0 MB to use                 275.1 MB
     """
     n, K, C = features.n_rows, n_outputs, n_scores
     budget = int(SHARE_OF_FREE * free_memory()) if memory_budget is None else memory_budget
-    chunks = row_chunks(n, K, C)
-    chunk_rows = max((c.stop - c.start for c in chunks), default=0)
+    chunks = cut(features, rows_in_chunk(n, K, C))
+    rows = max((c.stop - c.start for c in chunks), default=0)
     n_entries = 0 if features.sparse is None else len(features.sparse.ids)
     n_columns = 0 if features.dense is None else features.dense.shape[1]
-    table = min(TILE_BYTES, 256 * n_entries) + min(4 * n_columns * K, 2**25)
-    working = 4 * chunk_rows * K + 4 * K * K + 32 * chunk_rows * C  # the chunk's scaled copy, its Gram, derivatives
+    # Of a thread: the chunk's scaled copy, its Gram, derivatives and what they need; a tile and a table of weights.
+    working = 4 * rows * K + 4 * K * K + 80 * rows * C
+    working += 4 * TILE * (min(TABLE_FEATURES, n_entries) + (rows if n_entries else 0))
     scores = 8 * n * C + (4 * n * C if line_search else 0)
-    sums = 8 * n_grams * K * K
 
-    def parts(hold: bool, with_dictionaries: bool, threads: int) -> tuple[tuple[str, int], ...]:
-        each = working + table + (0 if hold else 4 * chunk_rows * K)
-        listed = [("scores", scores)]
-        if hold:
-            listed.append(("network outputs, then memberships", 4 * n * K))
-        if with_dictionaries and n_entries:
-            listed.append(("which features each block of rows holds", 12 * n_entries))
-        listed.append(("each thread's chunk", threads * each))
-        listed.append(("sums of the normal equations", (2 * threads + 1) * sums))
-        return tuple(listed)
+    def parts(hold: bool, ordered: bool, threads: int) -> tuple[tuple[str, int], ...]:
+        each = working + (0 if hold else 4 * rows * K)
+        needed = {
+            "scores": scores,
+            "network outputs, then memberships": 4 * n * K if hold else 0,
+            "the order of each chunk's features": ORDER_BYTES * n_entries if ordered else 0,
+            "weights of dense columns": 8 * min(n_columns * K, TABLE_LIMIT),
+            "each thread's chunk": threads * each,
+            "sums of the normal equations": (2 * threads + 2) * 8 * (n_grams * K * K + K * C),
+        }
+        return tuple((name, size) for name, size in needed.items() if size)
 
     ways = [(True, form != "hashed", n_threads), (False, form != "hashed", n_threads)]
     ways += [(False, False, threads) for threads in range(n_threads, 0, -1)]
-    for hold, dictionaries, threads in ways:
-        needed = parts(hold, dictionaries, threads)
+    for hold, ordered, threads in ways:
+        needed = parts(hold, ordered, threads)
         if sum(size for _, size in needed) <= budget:
-            used = form if dictionaries else "hashed"
-            return Plan(n, K, C, hold, used, threads, chunk_rows, budget, needed)
+            return Plan(n, K, C, hold, form if ordered else "hashed", threads, len(chunks), budget, needed)
     least = sum(size for _, size in parts(False, False, 1))
     given = f"got {megabytes(budget)}" if memory_budget is not None else f"half of what is free is {megabytes(budget)}"
     raise ValueError(
@@ -116,7 +118,7 @@ def free_memory() -> int:
         if most != "max":
             limits.append(int(most) - int(Path("/sys/fs/cgroup/memory.current").read_text()))
     except (OSError, ValueError):
-        pass
+        pass  # no control groups: no limit from them
     return max(0, min(limits))
 
 
@@ -126,7 +128,7 @@ def _available() -> int:
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     except OSError:
-        pass
+        pass  # not Linux
     if hasattr(os, "sysconf"):  # elsewhere: half of what is built in
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     return 2**32

@@ -36,9 +36,6 @@ def gram(p: FloatArray, h: FloatArray) -> FloatArray:
     return np.asarray(q.T @ q)
 
 
-def normal_equations(p: FloatArray, g: FloatArray, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A = P'HP (K x K, or C x K x K when h has a column per output) and B = P'G (K x C)."""
-    p64 = p.astype(SUM)
-    if h.ndim == 1:
-        return gram(p64, h), p64.T @ g
-    return np.stack([gram(p64, h[:, c]) for c in range(h.shape[1])]), p64.T @ g
+def grams(p: FloatArray, h: FloatArray) -> FloatArray:
+    """P'HP: K x K, or C x K x K when h has a column per output."""
+    return gram(p, h) if h.ndim == 1 else np.stack([gram(p, h[:, c]) for c in range(h.shape[1])])

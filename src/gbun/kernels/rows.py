@@ -23,6 +23,7 @@ from gbun.kernels.simd import (
     prefetch,
     spread,
     store,
+    store_past_caches,
     total,
     upper,
 )
@@ -31,7 +32,8 @@ ZERO, ONE = np.float32(0.0), np.float32(1.0)
 LOWEST = np.float32(-3e38)
 BATCH = 2048  # outputs whose softmax goes on at the same time
 AHEAD = 4096  # outputs between asking for some and needing them: they come from memory meanwhile
-PANEL = 128  # rows that stay in the first cache while their sums are made
+PANEL = 128  # rows that are near while one thing after the other is done with them
+FLUSH = 2048  # rows whose Gram is kept in float32 before it joins that in float64
 
 # 2^x = 2^n 2^r with n = round(x) and r = x - n, which is exact; 2^r = 1 + r q(r), q fitted for the least relative
 # error on |r| <= 1/2, where it is 2e-9. What is left is rounding.
@@ -123,60 +125,182 @@ def memberships(z: Any, centre: Any, factor: Any, width: int) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def add_moments(z: Any, first: int, last: int, weight: Any, sums: Any) -> None:
-    """sums[0] += sum w z, sums[1] += sum w z^2 for outputs first .. last-1, in float64; z is contiguous."""
-    n, K = z.shape
-    whole = first + (last - first) // LANES * LANES
+def add_moments(tile: Any, weight: Any, sums: Any, first: int, width: int) -> None:
+    """sums[0, first + k] += sum w z, sums[1, first + k] += sum w z^2 for outputs k < width of a tile, in float64."""
+    n, stride = tile.shape
+    K = sums.shape[1]
+    whole = width // LANES * LANES
     for top in range(0, n, PANEL):
         bottom = min(top + PANEL, n)
-        for k in range(first, whole, LANES):
-            a, b, c, d = load(sums, k), load(sums, k + 4), load(sums, K + k), load(sums, K + k + 4)
+        for k in range(0, whole, LANES):
+            at = first + k
+            a, b, c, d = load(sums, at), load(sums, at + 4), load(sums, K + at), load(sums, K + at + 4)
             for i in range(top, bottom):
-                v, w = load(z, i * K + k), spread(weight, i)
+                v, w = load(tile, i * stride + k), spread(weight, i)
                 low, high = lower(v), upper(v)
                 w_low, w_high = w * low, w * high
                 a, b = a + w_low, b + w_high
                 c, d = fma(w_low, low, c), fma(w_high, high, d)
-            store(sums, k, a)
-            store(sums, k + 4, b)
-            store(sums, K + k, c)
-            store(sums, K + k + 4, d)
-    for k in range(whole, last):
+            store(sums, at, a)
+            store(sums, at + 4, b)
+            store(sums, K + at, c)
+            store(sums, K + at + 4, d)
+    for k in range(whole, width):
         for i in range(n):
-            v = np.float64(z[i, k])
-            sums[0, k] += weight[i] * v
-            sums[1, k] += weight[i] * v * v
+            v = np.float64(tile[i, k])
+            sums[0, first + k] += weight[i] * v
+            sums[1, first + k] += weight[i] * v * v
+
+
+@numba.njit(cache=True, nogil=True)
+def move_out(tile: Any, z: Any, first: int, past_caches: bool) -> None:
+    """Columns first .. of z = the tile, or as many of its columns as z has room for.
+
+    `past_caches` is for a z that is not needed soon and begins at a multiple of 32 bytes, as do its rows.
+    """
+    n, stride = tile.shape
+    K = z.shape[1]
+    width = min(stride, K - first)
+    whole = width // LANES * LANES
+    for i in range(n):
+        source, target = i * stride, i * K + first
+        if past_caches:
+            for k in range(0, whole, LANES):
+                store_past_caches(z, target + k, load(tile, source + k))
+        else:
+            for k in range(0, whole, LANES):
+                store(z, target + k, load(tile, source + k))
+        for k in range(whole, width):
+            z[i, first + k] = tile[i, k]
 
 
 @numba.njit(cache=True, nogil=True)
 def scaled_rows(p: Any, picked: Any, root: Any, q: Any) -> None:
     """q[j] = root[j] x p[picked[j]]: the rows whose products make the Gram."""
+    _scale_rows(p, picked, root, 0, q)
+
+
+@numba.njit(inline="always")
+def _scale_rows(p: Any, picked: Any, root: Any, top: int, q: Any) -> None:
+    # p begins with row `top`.
     K = p.shape[1]
     whole = K // LANES * LANES
     for j in range(len(picked)):
-        source, r = picked[j] * K, spread(root, j)
+        source, r = (picked[j] - top) * K, spread(root, j)
         for k in range(0, whole, LANES):
             store(q, j * K + k, load(p, source + k) * r)
         for k in range(whole, K):
-            q[j, k] = p[picked[j], k] * root[j]
+            q[j, k] = p[picked[j] - top, k] * root[j]
 
 
 @numba.njit(cache=True, nogil=True)
 def add_gradient_sums(p: Any, g: Any, sums: Any) -> None:
     """sums[k] += sum_i p[i, k] g[i], float32 within a panel of rows and float64 across."""
     n, K = p.shape
+    own = np.empty(K, dtype=np.float32)
+    for top in range(0, n, PANEL):
+        own[:] = ZERO
+        bottom = min(top + PANEL, n)
+        for i in range(top, bottom - 3, 4):
+            _add_four_rows(p, g, i, own)
+        for i in range(top + (bottom - top) // 4 * 4, bottom):
+            for k in range(K):
+                own[k] = fma(p[i, k], g[i], own[k])
+        for k in range(K):
+            sums[k] += own[k]
+
+
+@numba.njit(inline="always")
+def _add_four_rows(p: Any, g: Any, i: int, sums: Any) -> None:
+    K = p.shape[1]
     whole = K // LANES * LANES
-    for first in range(0, n, PANEL):
-        last = min(first + PANEL, n)
-        for k in range(0, whole, LANES):
-            b = lanes(ZERO)
-            for i in range(first, last):
-                b = fma(load(p, i * K + k), spread(g, i), b)
-            store(sums, k, load(sums, k) + lower(b))
-            store(sums, k + 4, load(sums, k + 4) + upper(b))
-        for k in range(whole, K):
-            for i in range(first, last):
-                sums[k] += np.float64(p[i, k]) * np.float64(g[i])
+    a, b, c, d = spread(g, i), spread(g, i + 1), spread(g, i + 2), spread(g, i + 3)
+    at = i * K
+    for k in range(0, whole, LANES):
+        s = fma(a, load(p, at + k), load(sums, k))
+        s = fma(b, load(p, at + K + k), s)
+        s = fma(c, load(p, at + 2 * K + k), s)
+        store(sums, k, fma(d, load(p, at + 3 * K + k), s))
+    for k in range(whole, K):
+        for j in range(i, i + 4):
+            sums[k] = fma(p[j, k], g[j], sums[k])
+
+
+@numba.njit(cache=True, nogil=True)
+def split(z: Any, centre: Any, factor: Any, width: int, g: Any, sums: Any, picked: Any, root: Any, q: Any) -> None:
+    """`memberships`, `add_gradient_sums` and `scaled_rows` in one go: a few rows at a time, while they are near."""
+    first = 0
+    for top in range(0, len(z), PANEL):
+        own = z[top : top + PANEL]
+        memberships(own, centre, factor, width)
+        add_gradient_sums(own, g[top : top + PANEL], sums)
+        last = _end_of_panel(picked, first, top + PANEL)
+        _scale_rows(own, picked[first:last], root[first:last], top, q[first:last])
+        first = last
+
+
+@numba.njit(cache=True, nogil=True)
+def split_and_gram(
+    z: Any, centre: Any, factor: Any, width: int, g: Any, sums: Any, picked: Any, root: Any, gram: Any
+) -> None:
+    """`split`, and gram += Q'Q of each few rows at once: the triangle j <= i, for K a multiple of 16."""
+    K = z.shape[1]
+    q, own_gram = np.empty((PANEL, K), dtype=np.float32), np.zeros((K, K), dtype=np.float32)
+    first, waiting = 0, 0
+    for top in range(0, len(z), PANEL):
+        own = z[top : top + PANEL]
+        memberships(own, centre, factor, width)
+        add_gradient_sums(own, g[top : top + PANEL], sums)
+        last = _end_of_panel(picked, first, top + PANEL)
+        _scale_rows(own, picked[first:last], root[first:last], top, q)
+        _add_gram(q, last - first, own_gram)
+        first, waiting = last, waiting + last - first
+        if waiting >= FLUSH or top + PANEL >= len(z):
+            for i in range(K):
+                for j in range(i + 1):
+                    gram[i, j] += own_gram[i, j]
+            own_gram[:] = ZERO
+            waiting = 0
+
+
+@numba.njit(inline="always")
+def _end_of_panel(picked: Any, first: int, bottom: int) -> int:
+    last = first
+    while last < len(picked) and picked[last] < bottom:
+        last += 1
+    return last
+
+
+@numba.njit(inline="always")
+def _add_gram(q: Any, n: int, gram: Any) -> None:
+    # Four rows of the result by sixteen columns: eight registers of sums, two of q, one of each q that multiplies.
+    K = q.shape[1]
+    for j in range(0, K, 16):
+        for i in range(j, K, 4):
+            at = i * K + j
+            a0, b0 = load(gram, at), load(gram, at + 8)
+            a1, b1 = load(gram, at + K), load(gram, at + K + 8)
+            a2, b2 = load(gram, at + 2 * K), load(gram, at + 2 * K + 8)
+            a3, b3 = load(gram, at + 3 * K), load(gram, at + 3 * K + 8)
+            for r in range(n):
+                row = r * K
+                v, w = load(q, row + j), load(q, row + j + 8)
+                x = spread(q, row + i)
+                a0, b0 = fma(x, v, a0), fma(x, w, b0)
+                x = spread(q, row + i + 1)
+                a1, b1 = fma(x, v, a1), fma(x, w, b1)
+                x = spread(q, row + i + 2)
+                a2, b2 = fma(x, v, a2), fma(x, w, b2)
+                x = spread(q, row + i + 3)
+                a3, b3 = fma(x, v, a3), fma(x, w, b3)
+            store(gram, at, a0)
+            store(gram, at + 8, b0)
+            store(gram, at + K, a1)
+            store(gram, at + K + 8, b1)
+            store(gram, at + 2 * K, a2)
+            store(gram, at + 2 * K + 8, b2)
+            store(gram, at + 3 * K, a3)
+            store(gram, at + 3 * K + 8, b3)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -71,10 +71,10 @@ _mixed = numba.njit(inline="always")(mixed)
 
 
 def row_keys(features: Features, y: FloatArray) -> Keys:
-    """A key for each row; rows with the same features and target have the same."""
+    """A key for each row; rows with the same features, before any scaling, and the same target have the same."""
     keys = np.zeros(features.n_rows, dtype=np.uint64)
     if features.dense is not None:
-        _add_dense(np.ascontiguousarray(features.dense).view(np.uint32), keys)
+        _add_dense(np.ascontiguousarray(features.dense, dtype=np.float32).view(np.uint32), keys)
     if features.sparse is not None:
         entries = features.sparse
         _add_entries(entries.indptr, entries.ids, np.ascontiguousarray(entries.values).view(np.uint32), keys)

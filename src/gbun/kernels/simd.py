@@ -135,6 +135,19 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
+def store_past_caches(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Write the vector at `index`, whose address must be a multiple of 32, to memory without reading it first."""
+
+    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        written = builder.store(args[2], _pointer(context, builder, sig.args[0], args[0], args[1], value.llvm))
+        written.align = value.count * value.element.bitwidth // 8
+        written.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, value), build
+
+
+@intrinsic
 def prefetch(typing: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line at `index`; it is not waited for."""
 

@@ -1,0 +1,134 @@
+"""The plan of memory: what is given up when, that it holds what it says, and that it never changes the model."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import gbun
+from gbun.boosting import add_round
+from gbun.config import Parameters
+from gbun.data.features import Entries, Features
+from gbun.kernels import make_plan
+from gbun.kernels.plan import free_memory
+from gbun.kernels.threads import threads
+from gbun.training import Dataset, prepare
+
+
+def clicks(n=6000, m=5000, per_row=6, seed=0):
+    rng = np.random.default_rng(seed)
+    ids = np.sort(rng.zipf(1.3, size=(n, per_row)) % m, axis=1)
+    indptr = np.arange(0, n * per_row + 1, per_row)
+    X = scipy.sparse.csr_array((np.ones(n * per_row, np.float32), ids.ravel(), indptr), shape=(n, m))
+    X.sum_duplicates()
+    return X, (rng.random(n) < 1 / (1 + (ids[:, 0] % 7))).astype(int)
+
+
+def features_of(X):
+    return Features(X.shape[0], sparse=Entries(X.indptr, X.indices, X.data))
+
+
+def least_budget(K=64, n_threads=2, X=None):
+    X = clicks()[0] if X is None else X
+    with pytest.raises(ValueError, match="memory_budget must be at least") as raised:
+        make_plan(features_of(X), K, 1, n_threads, memory_budget=1)
+    return int(re.search(r"at least (\d+) bytes", str(raised.value)).group(1))
+
+
+def test_the_buffer_is_given_up_first_then_the_order_of_features_then_threads():
+    features, least = features_of(clicks()[0]), least_budget()
+    seen = []
+    for budget in np.linspace(least, 12 * least, 400).astype(int).tolist():
+        plan = make_plan(features, 64, 1, 4, memory_budget=budget)
+        assert plan.n_bytes <= plan.budget == budget
+        seen.append((plan.hold, plan.form, plan.n_threads))
+    wanted = [(False, "hashed", 1), (False, "hashed", 2), (False, "hashed", 3), (False, "hashed", 4)]
+    wanted += [(False, "auto", 4), (True, "auto", 4)]
+    assert list(dict.fromkeys(seen)) == wanted
+
+
+def test_the_least_budget_works_and_one_byte_less_does_not():
+    X, y = clicks()
+    least = least_budget(n_threads=1)
+    parameters = {"n_neurons": 64, "n_jobs": 1, "n_estimators": 2}
+    gbun.GBUNClassifier(**parameters, memory_budget=least).fit(X, y)
+    with pytest.raises(ValueError, match=rf"memory_budget must be at least {least} bytes .*6,000 rows, K = 64"):
+        gbun.GBUNClassifier(**parameters, memory_budget=least - 1).fit(X, y)
+
+
+def test_no_budget_means_half_of_what_is_free(monkeypatch):
+    features = features_of(clicks()[0])
+    assert make_plan(features, 64, 1, 1).budget == pytest.approx(free_memory() / 2, rel=0.2)
+    monkeypatch.setattr("gbun.kernels.plan.free_memory", lambda: 2 * least_budget() - 2)
+    with pytest.raises(ValueError, match="half of what is free is"):
+        make_plan(features, 64, 1, 1)
+
+
+@pytest.mark.parametrize("objective", ["logistic", "softmax", "squared_error"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_every_budget_gives_the_same_model(objective, dense):
+    X, y = clicks(n=5000, m=40 if dense else 5000)
+    X = X.toarray() if dense else X
+    if objective == "softmax":
+        y = y + (X[:, [1]].sum(axis=1) > 0)
+    estimator = gbun.GBUNRegressor if objective == "squared_error" else gbun.GBUNClassifier
+    found = []
+    for budget in ("3MB", "8MB", "20MB", "1GB"):
+        for n_jobs in (1, 2):
+            parameters = {"n_neurons": 32, "n_estimators": 4, "objective": objective, "memory_budget": budget}
+            try:
+                model = estimator(**parameters, n_jobs=n_jobs).fit(X, y).model_
+            except ValueError as error:
+                assert "memory_budget must be at least" in str(error)  # noqa: PT017 - most budgets fit
+                continue
+            found.append(model.ensemble)
+    assert len(found) >= 4
+    for other in found[1:]:
+        for name in ("centres", "factors", "heads"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(found[0], name))
+
+
+@pytest.mark.parametrize("kind", ["held", "made again", "least"])
+@pytest.mark.parametrize("n_neurons", [64, 256])
+def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
+    """All arrays that NumPy allocates from the first round on, and the scores and orders made before."""
+    X, y = clicks(n=40_000)
+    least = least_budget(n_neurons, X=X, n_threads=1)
+    budget = {"held": "1GB", "made again": least + 24 * X.nnz, "least": least}[kind]
+    parameters = Parameters(n_neurons=n_neurons, objective="logistic", memory_budget=budget)
+    with threads(1) as pool:
+        warm = prepare(parameters, Dataset(X, y), {}, pool)
+        add_round(warm, 0)  # compile
+    with threads(1) as pool:
+        tracemalloc.start()
+        try:
+            training = prepare(parameters, Dataset(X, y), {}, pool)
+            tracemalloc.reset_peak()
+            for t in range(3):
+                add_round(training, t)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    plan = training.rows.plan
+    assert (plan.hold, plan.form) == {
+        "held": (True, "auto"), "made again": (False, "auto"), "least": (False, "hashed")
+    }[kind]  # fmt: skip
+    data = 17 * 40_000 + (8 if kind == "least" else 0) * X.nnz  # y, weights and their like
+    assert peak <= plan.n_bytes + data + 2**20
+    two_buffers = 2 * 4 * 40_000 * n_neurons
+    if n_neurons == 256:
+        assert peak <= two_buffers + data
+
+
+def test_the_plan_is_printed_and_names_what_it_holds():
+    plan = make_plan(features_of(clicks()[0]), 64, 1, 2, memory_budget=10**9)
+    text = str(plan)
+    assert "6,000 rows" in text
+    assert "K = 64" in text
+    assert "network outputs are kept in a buffer" in text
+    assert f"{plan.n_bytes / 1e6:.1f} MB" in text.splitlines()[-1]
+    assert "made again in each pass" in str(make_plan(features_of(clicks()[0]), 64, 1, 1, memory_budget=least_budget()))

@@ -1,0 +1,116 @@
+"""The sample of rows for the Hessian sums: it goes by what a row holds, not by where it stands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import gbun
+from gbun.data.features import Entries, Features
+from gbun.kernels.sampling import gram_sample, row_keys, whole_from_sample
+
+
+def rows(n=3000, m=12, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m)) * (rng.random((n, m)) < 0.4)
+    return X.astype(np.float32), rng.integers(0, 2, n).astype(float)
+
+
+def sparse(X):
+    csr = scipy.sparse.csr_array(X)
+    return Features(len(X), sparse=Entries(csr.indptr, csr.indices, csr.data))
+
+
+def picked(sample, round_, n):
+    return sample.of_round(round_)(slice(0, n))
+
+
+def test_keys_belong_to_what_a_row_holds():
+    X, y = rows()
+    keys = row_keys(Features(len(X), dense=X), y)
+    np.testing.assert_array_equal(row_keys(sparse(X), y), keys)
+    order = np.random.default_rng(1).permutation(len(X))
+    np.testing.assert_array_equal(row_keys(Features(len(X), dense=X[order]), y[order]), keys[order])
+    assert len(np.unique(keys)) == len(np.unique(np.column_stack([X, y]), axis=0))
+    assert (row_keys(Features(len(X), dense=X), 1.0 - y) != keys).all()
+    explicit = scipy.sparse.csr_array(np.ones_like(X))
+    explicit.data = X.ravel().copy()  # zeros that are stored are zeros
+    stored = Features(len(X), sparse=Entries(explicit.indptr, explicit.indices, explicit.data))
+    np.testing.assert_array_equal(row_keys(stored, y), keys)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.25, 0.9])
+def test_the_sample_has_the_share_it_should_and_changes_from_round_to_round(share):
+    X, y = rows(n=20_000)
+    sample = gram_sample(0, share, Features(len(X), dense=X), y)
+    taken = [picked(sample, t, len(X)) for t in range(4)]
+    for t in range(4):
+        assert abs(len(taken[t]) / len(X) - share) < 5 * np.sqrt(share * (1 - share) / len(X))
+        assert (np.diff(taken[t]) > 0).all()
+        np.testing.assert_array_equal(taken[t], picked(sample, t, len(X)))
+    both = len(np.intersect1d(taken[0], taken[1])) / len(X)
+    assert abs(both - share**2) < 5 * np.sqrt(share**2 / len(X))
+    other = gram_sample(1, share, Features(len(X), dense=X), y)
+    assert len(np.intersect1d(taken[0], picked(other, 0, len(X)))) < len(taken[0])
+
+
+def test_a_chunk_is_sampled_as_the_whole_is():
+    X, y = rows()
+    sample = gram_sample(0, 0.3, Features(len(X), dense=X), y)
+    parts = [at.start + sample.of_round(5)(at) for at in (slice(0, 7), slice(7, 1200), slice(1200, 3000))]
+    np.testing.assert_array_equal(np.concatenate(parts), picked(sample, 5, 3000))
+
+
+def test_all_rows_need_no_keys():
+    X, y = rows()
+    assert gram_sample(0, 1.0, Features(len(X), dense=X), y).of_round(3) is None
+
+
+def test_the_scale_of_the_whole():
+    np.testing.assert_array_equal(whole_from_sample(np.array([[8.0, 6.0], [2.0, 0.0]])), [[[4.0]], [[1.0]]])
+    assert whole_from_sample(np.zeros(2)) == 1.0
+
+
+def fitted(X, y, **more):
+    parameters = {"n_neurons": 32, "n_estimators": 8, "gram_rows": 0.5, **more}
+    return gbun.GBUNClassifier(**parameters).fit(X, y).decision_function(X)
+
+
+@pytest.mark.parametrize("n", [900, 6000])
+def test_a_sampled_model_is_close_to_the_whole_one_and_has_seeded_bits(n):
+    X, y = rows(n)
+    y = (X[:, 0] * X[:, 1] + X[:, 2] > 0).astype(int)
+    half, whole = fitted(X, y), fitted(X, y, gram_rows=1.0)
+    assert not np.array_equal(half, whole)
+    assert np.corrcoef(half, whole)[0, 1] > 0.98
+    for n_jobs in (1, 2, 3):
+        np.testing.assert_array_equal(fitted(X, y, n_jobs=n_jobs), half)
+    tolerance = 2e-6 * np.abs(half).max() if n == 900 else 2e-4 * np.abs(half).max()
+    order = np.random.default_rng(1).permutation(n)
+    np.testing.assert_allclose(fitted(X[order], y[order]), half[order], atol=tolerance)
+    sparse_form = {"temperature": 2.0, "group_size": 16, "density": 0.1, "scale": "none"}
+    np.testing.assert_allclose(
+        fitted(scipy.sparse.csr_array(X), y, **sparse_form), fitted(X, y, **sparse_form), atol=1e-3
+    )
+
+
+def test_weight_two_is_the_row_twice_in_the_sample_too():
+    X, y = rows(800)
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    times = np.random.default_rng(0).integers(1, 3, size=800)
+    parameters = {"n_neurons": 32, "n_estimators": 5, "gram_rows": 0.4}
+    weighted = gbun.GBUNClassifier(**parameters).fit(X, y, sample_weight=times)
+    repeated = np.repeat(np.arange(800), times)
+    twice = gbun.GBUNClassifier(**parameters).fit(X[repeated], y[repeated])
+    wanted = twice.decision_function(X)
+    np.testing.assert_allclose(weighted.decision_function(X), wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_ten_rounds_and_ten_more_are_twenty_with_a_sample():
+    X, y = rows(500)
+    parameters = {"n_neurons": 16, "gram_rows": 0.5, "learning_rate": 0.3}
+    twenty = gbun.train({**parameters, "n_estimators": 20}, (X, y.astype(int)))
+    ten = gbun.train({**parameters, "n_estimators": 10}, (X, y.astype(int)))
+    more = gbun.train({**parameters, "n_estimators": 10}, (X, y.astype(int)), init_model=ten)
+    np.testing.assert_array_equal(more.ensemble.heads, twenty.ensemble.heads)
