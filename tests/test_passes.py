@@ -112,7 +112,7 @@ def passes(
     centre, factor = np.full(K, 0.1, dtype=np.float32), np.linspace(1, 2, K, dtype=np.float32)
     head, scores = rng.normal(size=(K, C)).astype(np.float32), np.zeros((n, C))
     chosen = rng.random(n) < (share or 1.0)
-    pick = None if share is None else lambda at: np.flatnonzero(chosen[at])
+    pick = None if share is None else lambda at, h: (np.flatnonzero(chosen[at]), h[chosen[at]])
     results = []
     with threads(n_jobs) as pool:
         kernels = training(features, family, pool, C, hold=hold, weight=weight)

@@ -7,8 +7,12 @@ import pytest
 import scipy.sparse
 
 import gbun
+from gbun.config import Parameters
 from gbun.data.features import Entries, Features
-from gbun.kernels.sampling import gram_sample, row_keys, whole_from_sample
+from gbun.defaults import gram_share
+from gbun.kernels.sampling import gram_sample, row_curvature, row_keys, whole_from_sample
+from gbun.kernels.threads import threads
+from gbun.training import Dataset, prepare
 
 
 def rows(n=3000, m=12, seed=0):
@@ -23,7 +27,8 @@ def sparse(X):
 
 
 def picked(sample, round_, n):
-    return sample.of_round(round_)(slice(0, n))
+    """The sample where all rows have the same curvature."""
+    return sample.of_round(round_, 1.0)(slice(0, n), np.ones(n))[0]
 
 
 def test_keys_belong_to_what_a_row_holds():
@@ -58,13 +63,45 @@ def test_the_sample_has_the_share_it_should_and_changes_from_round_to_round(shar
 def test_a_chunk_is_sampled_as_the_whole_is():
     X, y = rows()
     sample = gram_sample(0, 0.3, Features(len(X), dense=X), y)
-    parts = [at.start + sample.of_round(5)(at) for at in (slice(0, 7), slice(7, 1200), slice(1200, 3000))]
+    pick, h = sample.of_round(5, 1.0), np.ones(3000)
+    parts = [at.start + pick(at, h[at])[0] for at in (slice(0, 7), slice(7, 1200), slice(1200, 3000))]
     np.testing.assert_array_equal(np.concatenate(parts), picked(sample, 5, 3000))
 
 
 def test_all_rows_need_no_keys():
     X, y = rows()
-    assert gram_sample(0, 1.0, Features(len(X), dense=X), y).of_round(3) is None
+    sample = gram_sample(0, 1.0, Features(len(X), dense=X), y)
+    assert sample.is_everything
+    assert sample.of_round(3, 1.0) is None
+    assert gram_sample(0, 0.5, Features(len(X), dense=X), y).of_round(3, 0.0) is None  # no curvature to go by
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_rows_count_for_what_they_are_more_likely_to_be_in_and_sums_are_right_in_the_mean(per_class):
+    X, y = rows(n=4000)
+    rng = np.random.default_rng(3)
+    h = np.where(rng.random(4000) < 0.01, 50.0, 0.1) * rng.random(4000)
+    h = np.column_stack([h, 0.5 * h]) if per_class else h
+    sample, at = gram_sample(0, 0.1, Features(len(X), dense=X), y), slice(0, 4000)
+    mean = row_curvature(h).mean()
+    sums, sizes = [], []
+    for t in range(300):
+        taken, weighted = sample.of_round(t, mean)(at, h)
+        assert set(np.flatnonzero(row_curvature(h) >= 10 * mean)) <= set(taken)
+        sums.append(weighted.sum(axis=0))
+        sizes.append(len(taken))
+    assert np.mean(sizes) <= 400
+    error = np.std(sums, axis=0) / np.sqrt(300)
+    assert (np.abs(np.mean(sums, axis=0) - h.sum(axis=0)) < 5 * error).all()
+    assert (error < 0.01 * h.sum(axis=0)).all()
+
+
+def test_the_default_is_all_rows_until_they_are_many():
+    X, y = rows(3000)
+    for n_neurons, everything in ((64, True), (16, False)):
+        with threads(1) as pool:
+            training = prepare(Parameters(n_neurons=n_neurons), Dataset(X, y), {}, pool)
+        assert training.sample.is_everything == everything
 
 
 def test_the_scale_of_the_whole():
@@ -95,16 +132,22 @@ def test_a_sampled_model_is_close_to_the_whole_one_and_has_seeded_bits(n):
     )
 
 
-def test_weight_two_is_the_row_twice_in_the_sample_too():
-    X, y = rows(800)
+def test_rows_of_great_weight_are_always_in_the_sample():
+    """A hundred rows that weigh as much as all others: a plain share of them would be no more than a few."""
+    X, y = rows(20_000)
     y = (X[:, 0] + X[:, 1] > 0).astype(int)
-    times = np.random.default_rng(0).integers(1, 3, size=800)
-    parameters = {"n_neurons": 32, "n_estimators": 5, "gram_rows": 0.4}
-    weighted = gbun.GBUNClassifier(**parameters).fit(X, y, sample_weight=times)
-    repeated = np.repeat(np.arange(800), times)
-    twice = gbun.GBUNClassifier(**parameters).fit(X[repeated], y[repeated])
-    wanted = twice.decision_function(X)
-    np.testing.assert_allclose(weighted.decision_function(X), wanted, atol=1e-5 * np.abs(wanted).max())
+    weight = np.where(np.arange(20_000) < 100, 200.0, 1.0)
+    whole, sampled = (
+        gbun.GBUNClassifier(n_neurons=32, n_estimators=10, gram_rows=share).fit(X, y, sample_weight=weight)
+        for share in (1.0, 0.03)
+    )
+    heavy = X[:100]
+    assert np.corrcoef(whole.decision_function(heavy), sampled.decision_function(heavy))[0, 1] > 0.97
+
+
+def test_a_share_that_would_leave_too_few_rows_is_raised():
+    assert gram_share(0.001, 10_000, 32) == pytest.approx(16 * 32 / 10_000)
+    assert gram_share(0.001, 100, 32) == 1.0
 
 
 def test_ten_rounds_and_ten_more_are_twenty_with_a_sample():

@@ -19,7 +19,8 @@ from gbun.data.scaling import Scaling
 from gbun.description import Description
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows, TrainingRows, step_of
-from gbun.kernels.sampling import GramSample, whole_from_sample
+from gbun.kernels.dispatch import Derivatives, Picker
+from gbun.kernels.sampling import GramSample, row_curvature, whole_from_sample
 from gbun.metrics.base import Metric
 from gbun.model import Model
 from gbun.networks import Family
@@ -122,7 +123,8 @@ def add_round(training: Training, t: int) -> None:
         return training.objective.derivatives(shard.y[at], rows.scores[at], shard.weight[at])
 
     # P = softmax(tau normalise(Z)), in the place of Z; A = P'HP, B = P'G
-    A, B, curvature = (collective.sum(s) for s in rows.second_pass(norm, derivatives, training.sample.of_round(t)))
+    sample = rows_for_gram(training, t, derivatives)
+    A, B, curvature = (collective.sum(part) for part in rows.second_pass(norm, derivatives, sample))
     A *= whole_from_sample(curvature)
     head = solve_head(A, B, config.reg_lambda, config.reg_form)  # W = -(A + lambda I)^-1 B
     alpha = step_length(training, head) if training.objective.line_search else 1.0
@@ -133,6 +135,18 @@ def add_round(training: Training, t: int) -> None:
     training.heads.append(head)
     for evaluation in training.evaluations:
         evaluation.rows.add_rounds([step_of(network, norm, head)])
+
+
+def rows_for_gram(training: Training, t: int, derivatives: Derivatives) -> Picker | None:
+    """The sample of rows that the Hessian sums are made of; None for all."""
+    if training.sample.is_everything:
+        return None
+
+    def sums(at: slice) -> FloatArray:
+        return np.array([row_curvature(derivatives(at)[1]).sum(), at.stop - at.start])
+
+    curvature, n_rows = training.collective.sum(training.rows.kernels.sum_rows(sums))
+    return training.sample.of_round(t, curvature / n_rows)
 
 
 def step_length(training: Training, head: FloatArray) -> float:

@@ -210,11 +210,11 @@ class Parameters:
         "makes each on the fly; both give the same model. 'auto' takes the table where a block's features repeat.",
         group="computing",
     )
-    gram_rows: float = parameter(
-        1.0,
-        Interval(0, 1, "right"),
-        "The share of rows, another sample each round, whose products make P'HP; P'G is always made of all rows. "
-        "Less is faster where K is large.",
+    gram_rows: float | None = parameter(
+        None,
+        Interval(0, 1, "right", optional=True),
+        "The share of rows, another sample each round, whose products make P'HP; P'G is always made of all rows. 1: "
+        "all. None: as many as make 128 rows for each of the K outputs; there are always 16 or more.",
         group="computing",
     )
     memory_budget: int | float | str | None = parameter(

@@ -15,6 +15,7 @@ DENSE_DENSITY = 0.1  # the paper's: nine weights of ten are zero
 DENSE_GROUP = 16
 DENSE_TEMPERATURE = 2.0
 SPARSE_TEMPERATURE = 1.0
+GRAM_ROWS, LEAST_GRAM_ROWS = 128, 16  # for each output
 
 
 def family_for(parameters: Parameters, features: Features, schema: Schema, n_rows: int) -> Family:
@@ -42,6 +43,16 @@ def neurons_for(n_rows: int, group_size: int | None = None) -> int:
     step = group_size or DENSE_GROUP
     wanted = min(max(n_rows / 16, 16), 256)
     return max(step, round(wanted / step) * step)
+
+
+def gram_share(gram_rows: float | None, n_rows: int, n_outputs: int) -> float:
+    """The share of rows that the Hessian sums are made of. With very few rows for each output a step may go astray.
+
+    >>> gram_share(None, 10_000, 256), gram_share(None, 1_000_000, 64), gram_share(0.5, 10_000, 256)
+    (1.0, 0.008192, 0.5)
+    """
+    one_each = n_outputs / max(1, n_rows)
+    return min(1.0, GRAM_ROWS * one_each if gram_rows is None else max(gram_rows, LEAST_GRAM_ROWS * one_each))
 
 
 def seed_of(random_state: Any) -> int:

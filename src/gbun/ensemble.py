@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -50,8 +51,9 @@ class Ensemble:
             heads=self.heads[:n_rounds],
         )
 
+    @cached_property
     def steps(self) -> list[Step]:
-        """The rounds as rows meet them."""
+        """The rounds as rows meet them; kept, so that the next rows find the networks' seeds."""
         return [
             step_of(self.family.draw(t), Normaliser(self.centres[t], self.factors[t]), self.heads[t])
             for t in range(self.n_rounds)
@@ -59,12 +61,12 @@ class Ensemble:
 
     def staged_scores(self, rows: Rows) -> Iterator[FloatArray]:
         """Scores after 1, 2, ..., T rounds; the same array each time, growing."""
-        for step in self.steps():
+        for step in self.steps:
             rows.add_rounds([step])
             yield rows.scores
 
     def scores(self, rows: Rows) -> FloatArray:
-        rows.add_rounds(self.steps())
+        rows.add_rounds(self.steps)
         return rows.scores
 
 

@@ -17,7 +17,7 @@ from gbun.config import Parameters, check, parameter_fields, parameters_from, si
 from gbun.data.features import Features, Schema, Shard
 from gbun.data.ingest import conform, ingest
 from gbun.data.scaling import fit_scaling
-from gbun.defaults import family_for, seed_of
+from gbun.defaults import family_for, gram_share, seed_of
 from gbun.description import Description
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Rows, TrainingRows
@@ -129,8 +129,8 @@ def assemble(
 ) -> Training:
     """A `Training` at its first round, or after the last one of `initial`."""
     collective = collective or Solo()
+    n_rows = int(collective.sum(np.array([float(shard.n_rows)]))[0])
     if initial is None:
-        n_rows = int(collective.sum(np.array([float(shard.n_rows)]))[0])
         family = family_for(parameters, shard.features, schema, n_rows)
         scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective)
         objective = target.objective.prepared(shard.y, shard.weight, collective)
@@ -147,6 +147,7 @@ def assemble(
 
     evaluations = [Evaluation(name, s, rows_of(s)) for name, s in shards.items()]
     features = scaling.apply(shard.features)
+    share = gram_share(parameters.gram_rows, n_rows, family.n_outputs)
     plan = make_plan(
         features,
         family.n_outputs,
@@ -170,7 +171,7 @@ def assemble(
         description,
         shard,
         TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, plan),
-        gram_sample(family.seed, parameters.gram_rows, shard.features, shard.y),
+        gram_sample(family.seed, share, shard.features, shard.y),
         evaluations,
         metrics_for(parameters, objective),
         collective,
@@ -184,9 +185,9 @@ def assemble(
 def replay(training: Training, initial: Model) -> None:
     """Bring the scores of all rows to where `initial` left them."""
     e = initial.ensemble
-    training.rows.add_rounds(e.steps())
+    training.rows.add_rounds(e.steps)
     for evaluation in training.evaluations:
-        evaluation.rows.add_rounds(e.steps())
+        evaluation.rows.add_rounds(e.steps)
     training.normalisers = [Normaliser(c, f) for c, f in zip(e.centres, e.factors, strict=True)]
     training.heads = list(e.heads)
 

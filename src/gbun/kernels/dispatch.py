@@ -17,8 +17,9 @@ from gbun.kernels.threads import Threads
 from gbun.networks import Family, Network
 
 Derivatives = Callable[[slice], tuple[FloatArray, FloatArray]]
-Picker = Callable[[slice], IntArray]
-"""The rows of a chunk, counted from its first, that the Hessian sums are made of."""
+Picked = tuple[IntArray, FloatArray]
+Picker = Callable[[slice, FloatArray], Picked]
+"""(chunk, its h) -> the rows, counted from its first and ascending, that the Hessian sums are made of, and their h."""
 
 VECTOR = 8  # floats that a register holds
 PER_LOG_2 = MEMBERSHIP(1.0 / np.log(2.0))  # e^v = 2^(v / log 2)
@@ -101,7 +102,7 @@ class TrainingKernels(Kernels):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """P = softmax((Z - centre) x factor) in the place of Z, then A = P'HP and B = P'G.
 
-        Where `pick` chooses rows, A is made of those alone, and [sum h, sum h of A's rows] says what share that is.
+        Where `pick` chooses rows, A is made of those alone, and [sum h, sum h of A's rows] says what they stand for.
         """
         self._normalisation = centre, factor * PER_LOG_2
         exact = self.features.n_rows <= FEW_ROWS
@@ -114,7 +115,7 @@ class TrainingKernels(Kernels):
                 g, h = derivatives(chunk.rows)
                 z = self._outputs(chunk, self._current)
                 system = system or NormalEquations(self, h, g, exact)
-                system.add(z, g, h, None if pick is None else pick(chunk.rows))
+                system.add(z, g, h, None if pick is None else pick(chunk.rows, h))
             if system is None:  # no rows at all: a worker whose share is empty
                 g, h = derivatives(slice(0, 0))
                 system = NormalEquations(self, h, g, exact)
@@ -188,13 +189,12 @@ class NormalEquations:
         self.exact, self.split, self.scratch = exact, kernels.split, kernels.threads.scratch
         self.own_gram = K <= OWN_GRAM and K % 16 == 0
 
-    def add(self, z: FloatArray, g: FloatArray, h: FloatArray, picked: IntArray | None) -> None:
-        """Turn a chunk's Z into P and add what it has to say. `picked` rows, in ascending order, make A."""
-        if picked is None:
-            picked = np.arange(len(z))
-        else:
+    def add(self, z: FloatArray, g: FloatArray, h: FloatArray, sample: Picked | None) -> None:
+        """Turn a chunk's Z into P and add what it has to say; A from the sample's rows, if there is one."""
+        picked = np.arange(len(z))
+        if sample is not None:
             self.curvature[0] += h.sum(axis=0)
-            h = h[picked]
+            picked, h = sample
             self.curvature[1] += h.sum(axis=0)
         if self.exact:
             rows.memberships(z, *self.split)

@@ -1,8 +1,11 @@
 """Which rows the Hessian sums are made of: a seeded sample that goes by what a row holds, not by where it stands.
 
-So the sample is the same for any order of the rows and any division among workers, and weight 2 is still the row
-twice. A row's key is a sum of hashes of its non-zero features and its target; in each round a row is in the sample
-if a hash of its key and the round is below gram_rows.
+Row i is in the sample of a round with probability p_i = min(1, share x h_i / mean h): rows that count for more are
+more likely to be in it, and those that count for most are always. They enter with h_i / p_i, which makes the sums right
+in the mean.
+
+Chance is a hash of the row's key and the round, and the key a hash of its features and target. So the sample is the
+same for any order of the rows and any division among workers.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbun.data.features import Features
-from gbun.dtypes import FEATURE_ID, SUM, FloatArray, IntArray
-from gbun.kernels.dispatch import Picker
+from gbun.dtypes import FEATURE_ID, SUM, FloatArray
+from gbun.kernels.dispatch import Picked, Picker
 
 Keys = NDArray[np.uint64]
 GOLDEN, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-S30, S27, S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+S11, S27, S30, S31 = (np.uint64(bits) for bits in (11, 27, 30, 31))
 
 
 @dataclass(frozen=True)
@@ -31,15 +34,21 @@ class GramSample:
     share: float
     keys: Keys | None
 
-    def of_round(self, round_: int) -> Picker | None:
+    @property
+    def is_everything(self) -> bool:
+        return self.keys is None
+
+    def of_round(self, round_: int, mean_curvature: float) -> Picker | None:
+        """`mean_curvature` is the mean of h over all rows at the round's scores."""
         keys = self.keys
-        if keys is None:
+        if keys is None or not mean_curvature > 0.0:
             return None
         own = mixed(mixed(np.array([self.seed], dtype=FEATURE_ID)) + np.uint64(round_))
-        limit = np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
 
-        def pick(at: slice) -> IntArray:
-            return np.flatnonzero(mixed(keys[at] ^ own) < limit)
+        def pick(at: slice, h: FloatArray) -> Picked:
+            p = np.minimum(1.0, row_curvature(h) * (self.share / mean_curvature))
+            picked = np.flatnonzero((mixed(keys[at] ^ own) >> S11) * 2.0**-53 < p)
+            return picked, h[picked] / (p[picked] if h.ndim == 1 else p[picked, None])
 
         return pick
 
@@ -48,11 +57,16 @@ def gram_sample(seed: int, share: float, features: Features, y: FloatArray) -> G
     return GramSample(seed, share, None if share >= 1.0 else row_keys(features, y))
 
 
-def whole_from_sample(curvature: FloatArray) -> FloatArray:
-    """What to multiply the sample's Hessian sums by: sum h of all rows / sum h of the sample.
+def row_curvature(h: FloatArray) -> FloatArray:
+    """One value a row: h, or its sum over scores."""
+    return h if h.ndim == 1 else np.asarray(h.sum(axis=1))
 
-    >>> whole_from_sample(np.array([8.0, 2.0]))
-    array(4.)
+
+def whole_from_sample(curvature: FloatArray) -> FloatArray:
+    """What to multiply the sample's Hessian sums by, so that their total is exact: sum h / sum of the sample's h / p.
+
+    >>> whole_from_sample(np.array([8.0, 10.0]))
+    array(0.8)
     """
     whole, sample = curvature
     ratio = np.asarray(np.divide(whole, sample, out=np.ones_like(whole), where=sample > 0), dtype=SUM)

@@ -75,6 +75,15 @@ class Network:
         Such an output gets one input, picked by a hash as well, with the weight it has at density 1. Looking for
         the first surviving weight takes about 1 / density hashes an output, however many columns there are.
         """
+        if density not in self._revived:
+            self._revived[density] = self._revive(density)
+        return self._revived[density]
+
+    @cached_property
+    def _revived(self) -> dict[float, tuple[tuple[int, int, float], ...]]:
+        return {}
+
+    def _revive(self, density: float) -> tuple[tuple[int, int, float], ...]:
         m, half = self.family.n_columns, simhash.half_width(density)
         if m is None or half == simhash.HALF:
             return ()
