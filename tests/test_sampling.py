@@ -97,11 +97,12 @@ def test_rows_count_for_what_they_are_more_likely_to_be_in_and_sums_are_right_in
 
 
 def test_the_default_is_all_rows_until_they_are_many():
-    X, y = rows(3000)
-    for n_neurons, everything in ((64, True), (16, False)):
+    for n, everything in ((32_000, True), (33_000, False)):
+        X, y = rows(n, m=2)
         with threads(1) as pool:
-            training = prepare(Parameters(n_neurons=n_neurons), Dataset(X, y), {}, pool)
+            training = prepare(Parameters(n_neurons=16), Dataset(X, y), {}, pool)
         assert training.sample.is_everything == everything
+    assert gram_share(None, 10**6, 1024) == 128 * 1024 / 10**6
 
 
 def test_the_scale_of_the_whole():

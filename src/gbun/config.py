@@ -214,7 +214,7 @@ class Parameters:
         None,
         Interval(0, 1, "right", optional=True),
         "The share of rows, another sample each round, whose products make P'HP; P'G is always made of all rows. 1: "
-        "all. None: as many as make 128 rows for each of the K outputs; there are always 16 or more.",
+        "all. None: as many as make 32768 rows, and 128 for each of the K outputs. There are never fewer than 16 each.",
         group="computing",
     )
     memory_budget: int | float | str | None = parameter(

@@ -16,6 +16,7 @@ DENSE_GROUP = 16
 DENSE_TEMPERATURE = 2.0
 SPARSE_TEMPERATURE = 1.0
 GRAM_ROWS, LEAST_GRAM_ROWS = 128, 16  # for each output
+FEW_ROWS = 2**15  # up to here nothing is gained by a sample
 
 
 def family_for(parameters: Parameters, features: Features, schema: Schema, n_rows: int) -> Family:
@@ -49,10 +50,12 @@ def gram_share(gram_rows: float | None, n_rows: int, n_outputs: int) -> float:
     """The share of rows that the Hessian sums are made of. With very few rows for each output a step may go astray.
 
     >>> gram_share(None, 10_000, 256), gram_share(None, 1_000_000, 64), gram_share(0.5, 10_000, 256)
-    (1.0, 0.008192, 0.5)
+    (1.0, 0.032768, 0.5)
     """
-    one_each = n_outputs / max(1, n_rows)
-    return min(1.0, GRAM_ROWS * one_each if gram_rows is None else max(gram_rows, LEAST_GRAM_ROWS * one_each))
+    n_rows = max(1, n_rows)
+    if gram_rows is None:
+        return min(1.0, max(GRAM_ROWS * n_outputs, FEW_ROWS) / n_rows)
+    return min(1.0, max(gram_rows, LEAST_GRAM_ROWS * n_outputs / n_rows))
 
 
 def seed_of(random_state: Any) -> int:
