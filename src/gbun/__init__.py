@@ -22,6 +22,7 @@ _HOMES = {
     "GBUNRegressor": "gbun.estimators",
     "Dataset": "gbun.training",
     "train": "gbun.training",
+    "plan": "gbun.training",
     "cv": "gbun.crossvalidation",
     "Model": "gbun.model",
     "load_model": "gbun.model",
@@ -37,6 +38,7 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "GBUNRegressor",
     "train",
     "cv",
+    "plan",
     "Dataset",
     "Model",
     "load_model",
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from gbun.crossvalidation import cv
     from gbun.estimators import GBUNClassifier, GBUNRegressor
     from gbun.model import Model, load_model
-    from gbun.training import Dataset, train
+    from gbun.training import Dataset, plan, train
 
 
 def __getattr__(name: str) -> Any:

@@ -21,12 +21,14 @@ from gbun.defaults import family_for, gram_share, seed_of
 from gbun.description import Description
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Rows, TrainingRows
-from gbun.kernels import make_plan
+from gbun.kernels import Plan, make_plan
 from gbun.kernels.sampling import gram_sample
-from gbun.kernels.threads import Threads, threads
+from gbun.kernels.threads import Threads, thread_count, threads
 from gbun.metrics import get_metric
 from gbun.metrics.base import Metric
 from gbun.model import Model, load_model, margin_array
+from gbun.networks import Family
+from gbun.objectives import Objective
 from gbun.solve import Normaliser
 from gbun.splits import hold_out
 from gbun.targets import Target, make_target, weight_array
@@ -148,16 +150,7 @@ def assemble(
     evaluations = [Evaluation(name, s, rows_of(s)) for name, s in shards.items()]
     features = scaling.apply(shard.features)
     share = gram_share(parameters.gram_rows, n_rows, family.n_outputs)
-    plan = make_plan(
-        features,
-        family.n_outputs,
-        len(start),
-        pool.count,
-        memory_budget=size_in_bytes(parameters.memory_budget),
-        form=parameters.network,
-        line_search=objective.line_search,
-        n_grams=len(start) if parameters.hessian == "per_class" else 1,
-    )
+    memory = plan_for(parameters, features, family, objective, len(start), pool.count)
     written = written_parameters(parameters)
     if initial is not None:  # its networks are still those of its own parameters
         written |= {name: initial.description.parameters.get(name, written[name]) for name in NETWORK_PARAMETERS}
@@ -170,7 +163,7 @@ def assemble(
         start,
         description,
         shard,
-        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, plan),
+        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, memory),
         gram_sample(family.seed, share, shard.features, shard.y),
         evaluations,
         metrics_for(parameters, objective),
@@ -180,6 +173,41 @@ def assemble(
     if initial is not None:
         replay(training, initial)
     return training
+
+
+def plan(params: Mapping[str, Any] | Parameters | None, data: Data, *, task: str | None = None) -> Plan:
+    """How `train` would use memory for this data, without training: print it.
+
+    >>> print(plan({"n_neurons": 64, "n_jobs": 2, "memory_budget": "1GB"}, (np.ones((10_000, 5)), np.arange(10_000.0))))
+    10,000 rows in 8 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
+      scores                                          0.1 MB
+      network outputs, then memberships               2.6 MB
+      weights of dense columns                        0.0 MB
+      each thread's chunk                             0.9 MB
+      sums of the normal equations                    0.2 MB
+      together, of 1000.0 MB to use                   3.7 MB
+    """
+    parameters, dataset = parameters_from(params), as_dataset(data)
+    features, schema = ingest(dataset.X)
+    target = make_target(parameters, dataset.y, task)
+    family = family_for(parameters, features, schema, features.n_rows)
+    n_scores = target.objective.n_outputs(target.y)
+    return plan_for(parameters, features, family, target.objective, n_scores, thread_count(parameters.n_jobs))
+
+
+def plan_for(
+    parameters: Parameters, features: Features, family: Family, objective: Objective, n_scores: int, n_threads: int
+) -> Plan:
+    return make_plan(
+        features,
+        family.n_outputs,
+        n_scores,
+        n_threads,
+        memory_budget=size_in_bytes(parameters.memory_budget),
+        form=parameters.network,
+        line_search=objective.line_search,
+        n_grams=n_scores if parameters.hessian == "per_class" else 1,
+    )
 
 
 def replay(training: Training, initial: Model) -> None:
