@@ -1,12 +1,13 @@
 # Each target works on a fresh machine with Python >= 3.10, make and access to a package index.
 
-.PHONY: demo test check setup bench-accuracy
+.PHONY: demo test check setup bench-accuracy bench-speed
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
 	.venv/bin/gbun demo --output results/demo
 
 test: check ## everything: style, types, import direction, tests, doctests
+	rm -rf src/gbun/kernels/__pycache__
 	.venv/bin/pytest -n 2
 
 check: setup ## style, types, import direction
@@ -17,6 +18,9 @@ check: setup ## style, types, import direction
 
 setup: ## .venv for development
 	@scripts/setup.sh dev
+
+bench-speed: setup ## make bench-speed [DATA=folder] [ARGS="--quick"]
+	.venv/bin/python -m benchmarks.speed $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-accuracy: setup ## make bench-accuracy DATA=folder [ARGS="--only letter"]
 	@test -n "$(DATA)" || { echo 'usage: make bench-accuracy DATA=folder-of-data-sets [ARGS="--only letter"]'; exit 2; }

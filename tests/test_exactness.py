@@ -101,6 +101,7 @@ def test_a_row_alone_is_predicted_as_among_others(task, form):
 
 def small_chunks(monkeypatch, rows):
     monkeypatch.setattr(chunks, "MOST_ROWS", rows)
+    monkeypatch.setattr(gbun.model, "BLOCK", 3 * rows)
 
 
 @every_form

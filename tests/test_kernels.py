@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gbun.data.features import Entries, Features
 from gbun.kernels import chunks, dispatch, hashed, portable, products
 from gbun.kernels import rows as row_kernels
-from gbun.kernels.threads import Scratch
+from gbun.kernels.threads import aligned
 from gbun.networks import simhash
 from kernel_cases import (
     CASES,
@@ -65,14 +65,14 @@ def on_the_fly(sparse, states, scale, fresh, tile):
 
 
 def from_a_table(sparse, states, scale, fresh, tile):
-    local, features = chunks.dictionary(sparse.ids, Scratch())
+    local, features = chunks.dictionary(sparse.ids)
     table = np.empty((len(features), hashed.TILE), dtype=np.float32)
     hashed.fill_table(states, features, *scale, table)
     hashed.forward_from_table(sparse.indptr, local, sparse.values, table, fresh, tile)
 
 
 def in_columns(sparse, states, scale, fresh, tile):
-    local, features = chunks.dictionary(sparse.ids, Scratch())
+    local, features = chunks.dictionary(sparse.ids)
     order = np.argsort(features)
     columns = chunks.by_column(sparse.indptr, local, sparse.values, np.argsort(order).astype(np.int32))
     if fresh:
@@ -156,11 +156,9 @@ def test_a_dictionary_names_every_feature_once(name, dtype):
     if name == "huge ids" and dtype == np.int32:
         pytest.skip("they do not fit")
     ids = entries(CASES[name], dtype).ids
-    scratch = Scratch()
-    for _ in range(2):  # the second time finds the first one's slots
-        local, features = chunks.dictionary(ids, scratch)
-        np.testing.assert_array_equal(features[local], ids.astype(np.uint64))
-        assert len(np.unique(features)) == len(features)
+    local, features = chunks.dictionary(ids)
+    np.testing.assert_array_equal(features[local], ids.astype(np.uint64))
+    assert len(np.unique(features)) == len(features)
 
 
 @settings(max_examples=50, deadline=None)
@@ -187,7 +185,7 @@ def test_chunks_of_all_sizes(K, C):
 def order_of(rows, always=False):
     sparse = entries(rows)
     chunk = chunks.Chunk(slice(0, len(rows)), slice(0, len(sparse.ids)))
-    return chunks.best_order(sparse, chunk, Scratch(), always=always)
+    return chunks.best_order(sparse, chunk, always=always)
 
 
 def test_the_order_is_chosen_from_counts(monkeypatch):
@@ -258,8 +256,8 @@ def test_sums_over_rows(n, K):
 @pytest.mark.parametrize("past_caches", [False, True])
 @pytest.mark.parametrize(("K", "first"), [(64, 0), (128, 64), (200, 192), (104, 64)])
 def test_tiles_are_moved_out(K, first, past_caches):
-    z, tile = dispatch._aligned(7, K), np.random.default_rng(0).random((7, 64)).astype(np.float32)
-    assert z.ctypes.data % 32 == 0
+    z, tile = aligned(7 * K, np.float32).reshape(7, K), np.random.default_rng(0).random((7, 64)).astype(np.float32)
+    assert z.ctypes.data % 64 == 0
     z[:] = -1.0
     row_kernels.move_out(tile, z, first, past_caches)
     width = min(64, K - first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import stat
 import subprocess
@@ -39,6 +40,7 @@ from gbun.objectives import (
     SquaredError,
     Tweedie,
 )
+from gbun.training import train
 
 FUZZ = settings(
     max_examples=200,
@@ -442,3 +444,12 @@ def test_paths(tmp_path):
         read_model(tmp_path / "x.gbun")
     with pytest.raises(IsADirectoryError, match="is a folder, not a model file"):
         read_model(tmp_path)
+
+
+def test_predicting_does_not_make_a_pickle_larger():
+    X, y = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100.0)
+    model = train({"n_neurons": 16, "n_estimators": 5}, (X, y))
+    before = len(pickle.dumps(model))
+    wanted = model.predict(X)
+    assert len(pickle.dumps(model)) == before
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -36,11 +38,22 @@ def test_dense_and_sparse_rows_have_the_same_bits_in_every_form_and_number_of_th
                 np.testing.assert_array_equal(outputs(features, net, n_jobs, form), wanted)
 
 
+@pytest.mark.parametrize("density", [0.02, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("n_outputs", [5, 64, 100])
+def test_many_dense_columns_leave_out_weights_that_are_zero_and_have_the_same_bits(n_outputs, density):
+    dense, sparse = mixed(n=700, m=90)
+    net = network(n_outputs, n_columns=90, density=density)
+    wanted = outputs(sparse, net)
+    np.testing.assert_array_equal(outputs(dense, net), wanted)
+    for rows in ([3], [5, 7], list(range(20))):  # few rows take the other product
+        np.testing.assert_array_equal(outputs(dense.take(np.array(rows)), net), wanted[rows])
+
+
 def test_tables_of_a_few_columns_at_a_time_have_the_same_bits(monkeypatch):
     dense, sparse = mixed(n=50)
     net = network(5, n_columns=11, density=0.1)
     wanted = outputs(dense, net, form="dense")
-    monkeypatch.setattr(forward, "TABLE_LIMIT", 4 * 16)
+    monkeypatch.setattr(forward, "TABLE_LIMIT", 3 * 16)
     np.testing.assert_array_equal(outputs(dense, net), wanted)
     np.testing.assert_array_equal(outputs(sparse, net), wanted)
 
@@ -105,7 +118,6 @@ def passes(
     monkeypatch.setattr(chunks, "LEAST_CHUNKS", 100)
     monkeypatch.setattr(chunks, "TABLE_FEATURES", table)
     monkeypatch.setattr(dispatch, "RUNS", 7)
-    monkeypatch.setattr(dispatch, "FEW_ROWS", n if exact else 0)
     rng = np.random.default_rng(1)
     g, h, weight = rng.normal(size=(n, C)), rng.random((n, C) if per_class else n), rng.random(n)
     features, family = mixed(n)[1], network(K, n_columns=11).family
@@ -115,9 +127,9 @@ def passes(
     pick = None if share is None else lambda at, h: (np.flatnonzero(chosen[at]), h[chosen[at]])
     results = []
     with threads(n_jobs) as pool:
-        kernels = training(features, family, pool, C, hold=hold, weight=weight)
+        kernels = training(features, family, pool, C, hold=hold, weight=weight, exact=exact)
         for t in range(2):
-            results.append(kernels.first_pass(family.draw(t), head if t else None, scores))
+            results.append(kernels.first_pass(family.draw(t), head if t else None, scores)[0])
             results += kernels.second_pass(centre, factor, lambda at: (g[at], h[at]), pick)
         kernels.add_step(head, scores)
         results += [scores, kernels.sum_rows(lambda at: g[at].sum(axis=0))]
@@ -162,24 +174,39 @@ def test_passes_have_the_same_bits_for_every_number_of_threads_and_plan_and_orde
                         np.testing.assert_array_equal(a, b)
 
 
-def test_working_memory_is_allocated_once(monkeypatch):
-    """After the first round, threads find all arrays they need where they left them."""
-    made = []
-    plain = np.empty
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize("K", [64, 192])
+def test_working_memory_is_allocated_once(monkeypatch, K, hold):
+    """After the first round, threads find the large arrays they need where they left them."""
     with threads(1) as pool:
-        kernels = training(mixed(900)[1], network(64, n_columns=11).family, pool)
-        scores, net = np.zeros((900, 1)), kernels.family.draw(0)
+        kernels = training(mixed(9000)[1], network(K, n_columns=11).family, pool, hold=hold, exact=False)
+        scores, net = np.zeros((9000, 1)), kernels.family.draw(0)
         for t in range(3):
             if t == 1:
                 held = {name: id(a) for name, a in pool.scratch.__dict__.items()}
                 buffer = id(kernels.buffer)
-                monkeypatch.setattr(np, "empty", lambda *a, **k: made.append(a) or plain(*a, **k))
+                tracemalloc.start()
             kernels.first_pass(net, None, scores)
-            kernels.second_pass(*np.ones((2, 64), np.float32), lambda at: (scores[at], scores[at][:, 0]))
+            kernels.second_pass(*np.ones((2, K), np.float32), lambda at: (scores[at], scores[at][:, 0]))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
         assert {name: id(a) for name, a in pool.scratch.__dict__.items()} == held
     assert id(kernels.buffer) == buffer
     assert held
-    assert not made
+    partial_sums = 8 * (len(kernels.chunks) + 2) * 2 * K * K
+    assert peak < partial_sums + 2**18  # far below a chunk's outputs, 4 x 1125 x K, times the number of chunks
+
+
+def test_further_sums_see_the_new_scores():
+    features, head = mixed(900)[1], np.ones((24, 1), dtype=np.float32)
+    with threads(2) as pool:
+        kernels = training(features, network(24, n_columns=11).family, pool)
+        scores, net = np.zeros((900, 1)), kernels.family.draw(0)
+        _, none = kernels.first_pass(net, None, scores)
+        assert none.shape == (0,)
+        kernels.second_pass(*np.ones((2, 24), np.float32), lambda at: (scores[at], scores[at][:, 0]))
+        _, total = kernels.first_pass(net, head, scores, lambda at: scores[at].sum(axis=0))
+    np.testing.assert_allclose(total, 900.0, rtol=1e-6)  # memberships add up to 1
 
 
 # A worker whose share has no rows still takes part in every sum
@@ -191,7 +218,10 @@ def test_no_rows_give_zeros(h_shape):
     with threads(1) as pool:
         kernels = training(features, network(6, n_columns=4).family, pool, 2)
         scores = np.zeros((0, 2))
-        np.testing.assert_array_equal(kernels.first_pass(kernels.family.draw(0), None, scores), np.zeros((2, 6)))
+        moments, more = kernels.first_pass(kernels.family.draw(0), None, scores, lambda at: scores[at].sum(axis=0))
+        np.testing.assert_array_equal(moments, np.zeros((2, 6)))
+        np.testing.assert_array_equal(more, np.zeros(2))
+        np.testing.assert_array_equal(kernels.sum_rows(lambda at: scores[at].sum(axis=0)), np.zeros(2))
         A, B, curvature = kernels.second_pass(
             *np.ones((2, 6), np.float32), lambda at: (np.zeros((0, 2)), np.zeros(h_shape))
         )

@@ -63,9 +63,66 @@ def test_the_least_budget_works_and_one_byte_less_does_not():
 def test_no_budget_means_half_of_what_is_free(monkeypatch):
     features = features_of(clicks()[0])
     assert make_plan(features, 64, 1, 1).budget == pytest.approx(free_memory() / 2, rel=0.2)
-    monkeypatch.setattr("gbun.kernels.plan.free_memory", lambda: 2 * least_budget() - 2)
-    with pytest.raises(ValueError, match="half of what is free is"):
-        make_plan(features, 64, 1, 1)
+    monkeypatch.setattr("gbun.kernels.plan.free_memory", lambda: 1000)
+    plan = make_plan(features, 64, 1, 4)  # not the user's fault: what needs least is tried
+    assert (plan.hold, plan.form, plan.n_threads, plan.budget) == (False, "hashed", 1, 500)
+
+
+@pytest.mark.parametrize("prefix", ["memory.", "memory/memory."])
+def test_a_container_s_limit_counts_and_pages_of_files_do_not(tmp_path, prefix):
+    names = ("max", "current") if prefix == "memory." else ("limit_in_bytes", "usage_in_bytes")
+    (tmp_path / "memory").mkdir()
+    (tmp_path / f"{prefix}{names[0]}").write_text("1000000\n")
+    (tmp_path / f"{prefix}{names[1]}").write_text("900000\n")
+    (tmp_path / f"{prefix}stat").write_text("anon 300000\ninactive_file 600000\n")
+    assert free_memory(tmp_path) == 700_000
+    (tmp_path / f"{prefix}{names[0]}").write_text("max\n")
+    assert free_memory(tmp_path) > 10**7
+    assert free_memory(tmp_path / "nothing") > 10**7
+
+
+def test_evaluation_sets_and_dense_columns_are_counted():
+    X, _ = clicks()
+    plain, watched = (
+        make_plan(features_of(X), 64, 1, 2, memory_budget=10**9, watched=w) for w in ([], [features_of(X)])
+    )
+    assert watched.n_bytes - plain.n_bytes == 24 * X.nnz + 8 * X.shape[0]
+    columns = (Features(6000, dense=np.zeros((6000, m), dtype=np.float32)) for m in (10, 1000))
+    narrow, wide = (make_plan(f, 64, 1, 2, memory_budget=10**9).n_bytes for f in columns)
+    assert wide - narrow >= 990 * 16 * 64
+
+
+@pytest.mark.parametrize("form", ["held", "made again"])
+@pytest.mark.parametrize(
+    ("n", "settings"),
+    [
+        (4000, {"n_neurons": 256}),
+        (9000, {"n_neurons": 64, "objective": "softmax", "hessian": "per_class"}),
+        (9000, {"n_neurons": 192, "objective": "softmax"}),
+    ],
+)
+def test_dense_rows_of_several_classes_keep_to_their_plan_with_an_evaluation_set(n, settings, form):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(n, 70)).astype(np.float32), rng.integers(0, 4, size=n)
+    with threads(1) as pool:
+        plan = prepare(Parameters(**settings, n_jobs=1), Dataset(X, y), {}, pool).rows.plan
+    budget = plan.n_bytes + 10**6 - (0 if form == "held" else 4 * n * settings["n_neurons"])
+    parameters = Parameters(**settings, n_jobs=1, memory_budget=budget + 8 * 4 * n)
+    for _ in range(2):  # the first time compiles
+        with threads(1) as pool:
+            tracemalloc.start()
+            try:
+                before = tracemalloc.get_traced_memory()[0]
+                training = prepare(parameters, Dataset(X, y), {"again": Dataset(X, y)}, pool)
+                tracemalloc.reset_peak()
+                for t in range(2):
+                    add_round(training, t)
+                peak = tracemalloc.get_traced_memory()[1] - before
+            finally:
+                tracemalloc.stop()
+    assert training.rows.plan.hold == (form == "held")
+    data = 2 * (X.nbytes + 40 * n)  # scaled columns, targets and weights of both sets
+    assert peak <= training.rows.plan.n_bytes + data + 2**20
 
 
 @pytest.mark.parametrize("objective", ["logistic", "softmax", "squared_error"])
@@ -98,8 +155,9 @@ def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
     """All arrays that NumPy allocates from the first round on, and the scores and orders made before."""
     X, y = clicks(n=40_000)
     least = least_budget(n_neurons, X=X, n_threads=1)
-    budget = {"held": "1GB", "made again": least + 24 * X.nnz, "least": least}[kind]
-    parameters = Parameters(n_neurons=n_neurons, objective="logistic", memory_budget=budget)
+    held = make_plan(features_of(X), n_neurons, 1, 1, memory_budget=10**9).n_bytes
+    budget = {"held": held, "made again": held - 4 * 40_000 * n_neurons, "least": least}[kind]
+    parameters = Parameters(n_neurons=n_neurons, objective="logistic", memory_budget=budget, gram_rows=1.0)
     with threads(1) as pool:
         warm = prepare(parameters, Dataset(X, y), {}, pool)
         add_round(warm, 0)  # compile
@@ -117,7 +175,7 @@ def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
     assert (plan.hold, plan.form) == {
         "held": (True, "auto"), "made again": (False, "auto"), "least": (False, "hashed")
     }[kind]  # fmt: skip
-    data = 17 * 40_000 + (8 if kind == "least" else 0) * X.nnz  # y, weights and their like
+    data = 17 * 40_000 + 8 * X.nnz  # y, weights and their like; entries
     assert peak <= plan.n_bytes + data + 2**20
     two_buffers = 2 * 4 * 40_000 * n_neurons
     if n_neurons == 256:

@@ -19,8 +19,7 @@ from gbun.data.scaling import Scaling
 from gbun.description import Description
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows, TrainingRows, step_of
-from gbun.kernels.dispatch import Derivatives, Picker
-from gbun.kernels.sampling import GramSample, row_curvature, whole_from_sample
+from gbun.kernels.sampling import GramSample, whole_from_sample
 from gbun.metrics.base import Metric
 from gbun.model import Model
 from gbun.networks import Family
@@ -115,18 +114,19 @@ def add_round(training: Training, t: int) -> None:
     config, collective, shard, rows = training.parameters, training.collective, training.shard, training.rows
     total_weight, n_rows = collective.sum(np.array([shard.weight.sum(), np.count_nonzero(shard.weight)]))
 
-    network = training.family.draw(t)  # a recipe, no weights
-    moments = collective.sum(rows.first_pass(network))  # scores += the step before; Z = X N_t; [sum w z; sum w z^2]
-    norm = normaliser(total_weight, n_rows, moments)
-
     def derivatives(at: slice) -> tuple[FloatArray, FloatArray]:
         return training.objective.derivatives(shard.y[at], rows.scores[at], shard.weight[at])
 
+    network = training.family.draw(t)  # a recipe, no weights
+    # scores += the step before; Z = X N_t; [sum w z; sum w z^2]
+    moments, curvature = (collective.sum(part) for part in rows.first_pass(network, training.sample.asks(derivatives)))
+    norm = normaliser(total_weight, n_rows, moments)
+
     # P = softmax(tau normalise(Z)), in the place of Z; A = P'HP, B = P'G
-    sample = rows_for_gram(training, t, derivatives)
+    sample = training.sample.of_round(t, curvature)
     A, B, curvature = (collective.sum(part) for part in rows.second_pass(norm, derivatives, sample))
     A *= whole_from_sample(curvature)
-    head = solve_head(A, B, config.reg_lambda, config.reg_form)  # W = -(A + lambda I)^-1 B
+    head = solve_head(A, B, config.reg_lambda, config.reg_form, rows.rounding)  # W = -(A + lambda I)^-1 B
     alpha = step_length(training, head) if training.objective.line_search else 1.0
     head = head * np.float32(training.learning_rate * alpha)
     rows.add(head)  # scores += eta alpha P W
@@ -135,18 +135,6 @@ def add_round(training: Training, t: int) -> None:
     training.heads.append(head)
     for evaluation in training.evaluations:
         evaluation.rows.add_rounds([step_of(network, norm, head)])
-
-
-def rows_for_gram(training: Training, t: int, derivatives: Derivatives) -> Picker | None:
-    """The sample of rows that the Hessian sums are made of; None for all."""
-    if training.sample.is_everything:
-        return None
-
-    def sums(at: slice) -> FloatArray:
-        return np.array([row_curvature(derivatives(at)[1]).sum(), at.stop - at.start])
-
-    curvature, n_rows = training.collective.sum(training.rows.kernels.sum_rows(sums))
-    return training.sample.of_round(t, curvature / n_rows)
 
 
 def step_length(training: Training, head: FloatArray) -> float:

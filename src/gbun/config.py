@@ -206,15 +206,15 @@ class Parameters:
     network: str = parameter(
         "auto",
         Choice(("auto", "dense", "hashed")),
-        "How weights of sparse features come about: 'dense' makes a table of them for each block of rows, 'hashed' "
-        "makes each on the fly; both give the same model. 'auto' takes the table where a block's features repeat.",
+        "How weights of sparse features come about: 'dense' makes them once for each chunk of rows, 'hashed' each "
+        "where it is used; both give the same model. 'auto' decides from how often a chunk's features repeat.",
         group="computing",
     )
     gram_rows: float | None = parameter(
         None,
         Interval(0, 1, "right", optional=True),
         "The share of rows, another sample each round, whose products make P'HP; P'G is always made of all rows. 1: "
-        "all. None: as many as make 32768 rows, and 128 for each of the K outputs. There are never fewer than 16 each.",
+        "all. None: as many as make 32768 rows, and 128 for each of the K outputs. Fewer than 16 each are made 16.",
         group="computing",
     )
     memory_budget: int | float | str | None = parameter(

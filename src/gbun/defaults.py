@@ -16,6 +16,7 @@ DENSE_GROUP = 16
 DENSE_TEMPERATURE = 2.0
 SPARSE_TEMPERATURE = 1.0
 GRAM_ROWS, LEAST_GRAM_ROWS = 128, 16  # for each output
+EXACT_ROWS = 2**12  # up to here normal equations are float64 throughout: rounding has no rows to average over
 FEW_ROWS = 2**15  # up to here nothing is gained by a sample
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from gbun.data.features import Features
 from gbun.data.scaling import Scaling
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import Kernels, Plan, Step, TrainingKernels
-from gbun.kernels.dispatch import Derivatives, Picker
+from gbun.kernels.dispatch import Derivatives, Picker, RowSums
 from gbun.kernels.threads import Threads
 from gbun.networks import Family, Network
 from gbun.objectives import Objective
@@ -50,6 +52,9 @@ class Ensemble:
             factors=self.factors[:n_rounds],
             heads=self.heads[:n_rounds],
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "steps"}
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -115,34 +120,53 @@ class TrainingRows:
         threads: Threads,
         weight: FloatArray,
         plan: Plan,
+        exact: bool,
     ) -> None:
-        threads = threads if plan.n_threads >= threads.count else Threads(plan.n_threads)
         self.plan, self.family = plan, family
-        self.kernels = TrainingKernels(features, family, len(start), plan, threads, weight)
+        self.kernels = TrainingKernels(features, family, len(start), plan, threads, weight, exact)
         self._scores = start_scores(features.n_rows, start, base_margin)
         self._waiting: FloatArray | None = None
+        self._torn = False
 
     @property
     def scores(self) -> FloatArray:
+        if self._torn:
+            raise RuntimeError("these rows were left in the middle of a round; go on from the model, with init_model")
         if self._waiting is not None:
-            self.kernels.add_step(self._waiting, self._scores)
+            with self._whole():
+                self.kernels.add_step(self._waiting, self._scores)
             self._waiting = None
         return self._scores
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Scores change chunk by chunk: all of them do, or these rows are of no more use."""
+        try:
+            yield
+        except BaseException:
+            self._torn = True
+            raise
 
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """Rounds that another training found."""
         self.kernels.add_rounds(steps, self.scores)
 
-    def first_pass(self, network: Network) -> FloatArray:
-        """Outputs of the network, and their moments [sum w z ; sum w z^2]."""
+    def first_pass(self, network: Network, more: RowSums | None = None) -> tuple[FloatArray, FloatArray]:
+        """Outputs of the network and their moments [sum w z ; sum w z^2]; and what `more` sums up at the new scores."""
         head, self._waiting = self._waiting, None
-        return self.kernels.first_pass(network, head, self._scores)
+        with self._whole():
+            return self.kernels.first_pass(network, head, self._scores, more)
 
     def second_pass(
         self, normaliser: Normaliser, derivatives: Derivatives, pick: Picker | None = None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Memberships P, and of them A = P'HP, B = P'G and [sum h, sum h of the rows picked for A]."""
         return self.kernels.second_pass(normaliser.centre, tempered(normaliser, self.family), derivatives, pick)
+
+    @property
+    def rounding(self) -> float | None:
+        """How exact the normal equations are; None: as float64 is."""
+        return None if self.kernels.exact else float(np.finfo(MEMBERSHIP).eps)
 
     def directions(self, head: FloatArray) -> FloatArray:
         """P W, n x C."""

@@ -19,6 +19,7 @@ from gbun.kernels.threads import Threads, one_blas_thread, threads
 from gbun.model_io import read_model, write_model
 
 Array = NDArray[Any]
+BLOCK = 2**18
 
 
 class Model:
@@ -101,8 +102,14 @@ class Model:
     def _scores(self, X: Any, base_margin: Any, n_rounds: int | None, n_jobs: int | None) -> Array:
         features, margin = self._read(X, base_margin)
         ensemble = self._first(n_rounds)
+        n, parts = features.n_rows, []
         with threads(n_jobs) as pool:
-            return ensemble.scores(self._rows(features, margin, pool))
+            # Rows do not depend on each other: block by block, what is made of them does not grow with n.
+            for first in range(0, n, BLOCK):
+                last = min(first + BLOCK, n)
+                own = None if margin is None else margin[first:last]
+                parts.append(ensemble.scores(self._rows(features.block(first, last), own, pool)))
+        return np.concatenate(parts)
 
     def _read(self, X: Any, base_margin: Any) -> tuple[Features, Array | None]:
         e = self.ensemble

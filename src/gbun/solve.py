@@ -41,36 +41,40 @@ def normaliser(total_weight: float, n_rows: float, sums: FloatArray) -> Normalis
     return Normaliser(mean.astype(MEMBERSHIP), factor.astype(MEMBERSHIP))
 
 
-def solve_head(A: FloatArray, B: FloatArray, reg_lambda: float, reg_form: str = "relative") -> FloatArray:
+def solve_head(
+    A: FloatArray, B: FloatArray, reg_lambda: float, reg_form: str = "relative", rounding: float | None = None
+) -> FloatArray:
     """head = -(A + lambda I)^-1 B, with lambda = reg_lambda x mean diagonal of A unless reg_form is "absolute".
 
-    A is K x K, or C x K x K with one system per column of B.
+    A is K x K, or C x K x K with one system per column of B. `rounding` is how exact A is, relative to its largest
+    eigenvalue; None: as exact as float64 sums.
 
     >>> solve_head(np.diag([1.0, 3.0]), np.array([[2.0], [8.0]]), reg_lambda=0.5).ravel()
     array([-1., -2.], dtype=float32)
     """
     if A.ndim == 3:
-        heads = [solve_head(A[c], B[:, c : c + 1], reg_lambda, reg_form) for c in range(len(A))]
+        heads = [solve_head(A[c], B[:, c : c + 1], reg_lambda, reg_form, rounding) for c in range(len(A))]
         return np.concatenate(heads, axis=1)
+    rounding = ROUNDING * len(A) if rounding is None else rounding
     ridge = reg_lambda * (np.trace(A) / len(A) if reg_form == "relative" else 1.0)
     system = A + ridge * np.eye(len(A))
     try:
         factor, lower = scipy.linalg.cho_factor(system, lower=True)
     except scipy.linalg.LinAlgError:
-        return _least_norm(system, B)
+        return _least_norm(system, B, rounding)
     pivots = np.diag(factor)
-    if (pivots.min() / pivots.max()) ** 2 < ROUNDING * len(A):  # factored, but out of rounding errors
-        return _least_norm(system, B)
+    if (pivots.min() / pivots.max()) ** 2 < rounding:  # factored, but out of rounding errors
+        return _least_norm(system, B, rounding)
     return _head(-scipy.linalg.cho_solve((factor, lower), B))
 
 
-def _least_norm(system: FloatArray, B: FloatArray) -> FloatArray:
+def _least_norm(system: FloatArray, B: FloatArray, rounding: float) -> FloatArray:
     """The fallback when Cholesky finds the system not positive definite (dead or equal outputs without a penalty).
 
     The step is taken in the directions whose eigenvalue is above rounding, and left at zero in all others.
     """
     values, vectors = scipy.linalg.eigh(system)
-    usable = values > ROUNDING * len(values) * max(values[-1], 0.0)
+    usable = values > rounding * max(values[-1], 0.0)
     V = vectors[:, usable]
     return _head(-(V @ ((V.T @ B) / values[usable, None])))
 

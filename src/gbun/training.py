@@ -17,7 +17,7 @@ from gbun.config import Parameters, check, parameter_fields, parameters_from, si
 from gbun.data.features import Features, Schema, Shard
 from gbun.data.ingest import conform, ingest
 from gbun.data.scaling import fit_scaling
-from gbun.defaults import family_for, gram_share, seed_of
+from gbun.defaults import EXACT_ROWS, family_for, gram_share, seed_of
 from gbun.description import Description
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Rows, TrainingRows
@@ -144,13 +144,17 @@ def assemble(
         if objective.name == "custom":
             objective = target.objective
 
-    def rows_of(s: Shard) -> Rows:
-        return Rows(scaling.apply(s.features), family, start, s.base_margin, pool, parameters.network)
-
-    evaluations = [Evaluation(name, s, rows_of(s)) for name, s in shards.items()]
-    features = scaling.apply(shard.features)
-    share = gram_share(parameters.gram_rows, n_rows, family.n_outputs)
-    memory = plan_for(parameters, features, family, objective, len(start), pool.count)
+    features, exact = scaling.apply(shard.features), n_rows <= EXACT_ROWS
+    sample = gram_sample(
+        family.seed, gram_share(parameters.gram_rows, n_rows, family.n_outputs), shard.features, shard.y
+    )
+    watched = [s.features for s in shards.values()]
+    memory = plan_for(parameters, features, family, objective, len(start), n_rows, pool.count, watched)
+    pool.limit(memory.n_threads)
+    evaluations = [
+        Evaluation(name, s, Rows(scaling.apply(s.features), family, start, s.base_margin, pool, memory.form))
+        for name, s in shards.items()
+    ]
     written = written_parameters(parameters)
     if initial is not None:  # its networks are still those of its own parameters
         written |= {name: initial.description.parameters.get(name, written[name]) for name in NETWORK_PARAMETERS}
@@ -163,8 +167,8 @@ def assemble(
         start,
         description,
         shard,
-        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, memory),
-        gram_sample(family.seed, share, shard.features, shard.y),
+        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, memory, exact),
+        sample,
         evaluations,
         metrics_for(parameters, objective),
         collective,
@@ -176,28 +180,36 @@ def assemble(
 
 
 def plan(params: Mapping[str, Any] | Parameters | None, data: Data, *, task: str | None = None) -> Plan:
-    """How `train` would use memory for this data, without training: print it.
+    """How `train` would use memory for all these rows and no evaluation sets, without training: print it.
 
     >>> print(plan({"n_neurons": 64, "n_jobs": 2, "memory_budget": "1GB"}, (np.ones((10_000, 5)), np.arange(10_000.0))))
     10,000 rows in 8 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
       scores                                          0.1 MB
-      network outputs, then memberships               2.6 MB
       weights of dense columns                        0.0 MB
-      each thread's chunk                             0.9 MB
+      network outputs, then memberships               2.6 MB
+      each thread's chunk                             1.5 MB
       sums of the normal equations                    0.2 MB
-      together, of 1000.0 MB to use                   3.7 MB
+      together, of 1000.0 MB to use                   4.4 MB
     """
     parameters, dataset = parameters_from(params), as_dataset(data)
     features, schema = ingest(dataset.X)
     target = make_target(parameters, dataset.y, task)
     family = family_for(parameters, features, schema, features.n_rows)
-    n_scores = target.objective.n_outputs(target.y)
-    return plan_for(parameters, features, family, target.objective, n_scores, thread_count(parameters.n_jobs))
+    n_scores, n_threads = target.objective.n_outputs(target.y), thread_count(parameters.n_jobs)
+    return plan_for(parameters, features, family, target.objective, n_scores, features.n_rows, n_threads)
 
 
 def plan_for(
-    parameters: Parameters, features: Features, family: Family, objective: Objective, n_scores: int, n_threads: int
+    parameters: Parameters,
+    features: Features,
+    family: Family,
+    objective: Objective,
+    n_scores: int,
+    n_rows: int,
+    n_threads: int,
+    watched: Sequence[Features] = (),
 ) -> Plan:
+    """`n_rows` are those of all workers."""
     return make_plan(
         features,
         family.n_outputs,
@@ -207,6 +219,9 @@ def plan_for(
         form=parameters.network,
         line_search=objective.line_search,
         n_grams=n_scores if parameters.hessian == "per_class" else 1,
+        exact=n_rows <= EXACT_ROWS,
+        sampled=gram_share(parameters.gram_rows, n_rows, family.n_outputs) < 1.0,
+        watched=watched,
     )
 
 

@@ -41,6 +41,15 @@ class Features:
     dense: FloatArray | None = None
     sparse: Entries | None = None
 
+    def block(self, first: int, last: int) -> Features:
+        """Rows first .. last-1, without a copy of their entries."""
+        sparse = self.sparse
+        if sparse is not None:
+            entries = slice(int(sparse.indptr[first]), int(sparse.indptr[last]))
+            indptr = sparse.indptr[first : last + 1] - sparse.indptr[first]
+            sparse = Entries(indptr, sparse.ids[entries], sparse.values[entries])
+        return Features(last - first, None if self.dense is None else self.dense[first:last], sparse)
+
     def contiguous(self) -> Features:
         """The same rows in arrays that lie in memory element by element; a copy only where they do not."""
         dense, sparse = self.dense, self.sparse

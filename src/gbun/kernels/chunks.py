@@ -15,7 +15,7 @@ import numpy as np
 
 from gbun.data.features import Entries, Features
 from gbun.dtypes import FEATURE_ID, FloatArray, IntArray
-from gbun.kernels.threads import Scratch, Threads
+from gbun.kernels.threads import Threads
 
 OUTPUTS = 2**20  # outputs of a chunk: 4 MB, a core's share of the last cache
 MOST_ROWS, LEAST_ROWS = 2**14, 2**8
@@ -30,6 +30,11 @@ def rows_in_chunk(n_rows: int, n_outputs: int, n_scores: int) -> int:
     rows = OUTPUTS // max(n_outputs, 4 * n_scores)
     least = min(4 * n_outputs, GRAM_ROWS) if 4 * n_scores <= n_outputs else 0
     return min(max(rows, least, LEAST_ROWS), MOST_ROWS, max(-(-n_rows // LEAST_CHUNKS), LEAST_ROWS))
+
+
+def gram_rows(chunk_rows: int, n_outputs: int) -> int:
+    """Rows of which a Gram is made at a time: a chunk's, or more where that is too few for BLAS."""
+    return max(chunk_rows, min(4 * n_outputs, GRAM_ROWS))
 
 
 def cut(features: Features, rows: int) -> list[slice]:
@@ -88,19 +93,19 @@ def make_chunks(features: Features, rows: int, threads: Threads, form: str = "au
     if form != "hashed":
 
         def work(chunk: Chunk) -> None:
-            chunk.order = best_order(entries, chunk, threads.scratch, always=form == "dense")
+            chunk.order = best_order(entries, chunk, always=form == "dense")
 
         threads.run(work, chunks)
     return chunks
 
 
-def best_order(entries: Entries, chunk: Chunk, scratch: Scratch, *, always: bool = False) -> Table | Columns | None:
+def best_order(entries: Entries, chunk: Chunk, *, always: bool = False) -> Table | Columns | None:
     """From counts: a table if it stays in the caches, columns if not, neither where features hardly repeat.
 
     Columns keep a row's entries in their order only where that is ascending; other rows have a table or nothing.
     """
     ids, indptr = entries.ids[chunk.entries], entries.indptr[chunk.rows.start : chunk.rows.stop + 1]
-    local, features = dictionary(ids, scratch)
+    local, features = dictionary(ids)
     if len(features) > REPEATED * len(local) and not always:
         return None
     if len(features) <= TABLE_FEATURES or not rows_are_sorted(indptr, ids):
@@ -111,15 +116,15 @@ def best_order(entries: Entries, chunk: Chunk, scratch: Scratch, *, always: bool
     return Columns(features[order], *by_column(indptr, local, entries.values[chunk.entries], rank))
 
 
-def dictionary(ids: IntArray, scratch: Scratch) -> tuple[IntArray, IntArray]:
+def dictionary(ids: IntArray) -> tuple[IntArray, IntArray]:
     """(place of each id among the distinct ones, the distinct ones in the order of their first appearance).
 
-    >>> dictionary(np.array([7, 3, 7, 2**40]), Scratch())
+    >>> dictionary(np.array([7, 3, 7, 2**40]))
     (array([0, 1, 0, 2], dtype=int32), array([            7,             3, 1099511627776], dtype=uint64))
     """
     local = np.empty(len(ids), dtype=np.int32)
-    slots = scratch.array("slots", 1 << max(4, (2 * len(ids)).bit_length()), dtype=np.int32)
-    distinct = scratch.array("distinct", max(1, len(ids)), dtype=FEATURE_ID)
+    slots = np.empty(1 << max(4, (2 * len(ids)).bit_length()), dtype=np.int32)
+    distinct = np.empty(max(1, len(ids)), dtype=FEATURE_ID)
     count = _localise(ids, local, slots, distinct)
     return local, distinct[:count].copy()
 
@@ -156,11 +161,14 @@ def by_column(indptr: Any, local: Any, values: Any, rank: Any) -> Any:
 @numba.njit(cache=True, nogil=True)
 def _localise(ids: Any, local: Any, slots: Any, distinct: Any) -> int:
     # A hash table with open addressing: a slot holds a place among the distinct ids.
-    mask, count = np.uint64(len(slots) - 1), 0
+    # The upper bits of the product hang on all bits of the id.
+    mask, count, shift = np.uint64(len(slots) - 1), 0, np.uint64(64)
+    while np.uint64(1) << (np.uint64(64) - shift) < np.uint64(len(slots)):
+        shift -= np.uint64(1)
     slots[:] = -1
     for e in range(len(ids)):
         f = np.uint64(ids[e])
-        slot = ((f * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+        slot = (f * np.uint64(0x9E3779B97F4A7C15)) >> shift
         while slots[slot] >= 0 and distinct[slots[slot]] != f:
             slot = (slot + np.uint64(1)) & mask
         if slots[slot] < 0:

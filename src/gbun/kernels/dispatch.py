@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,22 +11,24 @@ import numpy as np
 from gbun.data.features import Features
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.kernels import portable, products, rows
-from gbun.kernels.chunks import Chunk, make_chunks, rows_in_chunk
+from gbun.kernels.chunks import Chunk, gram_rows, make_chunks, rows_in_chunk
 from gbun.kernels.forward import Weights, forward, weights
 from gbun.kernels.plan import Plan
-from gbun.kernels.threads import Threads
+from gbun.kernels.simd import LANES
+from gbun.kernels.threads import Threads, aligned
 from gbun.networks import Family, Network
 
 Derivatives = Callable[[slice], tuple[FloatArray, FloatArray]]
+RowSums = Callable[[slice], FloatArray]
+"""Sums over the rows of a chunk; over no rows for an empty slice, which tells their shape."""
 Picked = tuple[IntArray, FloatArray]
 Picker = Callable[[slice, FloatArray], Picked]
 """(chunk, its h) -> the rows, counted from its first and ascending, that the Hessian sums are made of, and their h."""
 
-VECTOR = 8  # floats that a register holds
+VECTOR = LANES
 PER_LOG_2 = MEMBERSHIP(1.0 / np.log(2.0))  # e^v = 2^(v / log 2)
 RUNS = 64  # partial sums of the normal equations that are added up in the end
 OWN_GRAM = 128  # up to this K the Gram is made by our own kernel, which needs no copy of P; BLAS is for large ones
-FEW_ROWS = 2**12  # up to here the normal equations are in float64 throughout: rounding has no rows to average over
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,14 @@ class Kernels:
     def add_rounds(self, steps: Sequence[Step], scores: FloatArray) -> None:
         """scores += P W for one round after the other."""
         made = [weights(step.network, self.features, keep=len(steps) == 1) for step in steps]
+        products_ = [product(step.head) for step in steps]
 
         def work(chunk: Chunk) -> None:
             z = self._scratch(chunk)
-            for step, own in zip(steps, made, strict=True):
+            for step, own, add in zip(steps, made, products_, strict=True):
                 forward(own, self.features, chunk, z, self.threads.scratch)
                 rows.memberships(z, step.centre, step.factor * PER_LOG_2, self.family.softmax_width)
-                _add_product(z, step.head, scores[chunk.rows])
+                add(z, scores[chunk.rows])
 
         self.threads.run(work, self.chunks)
 
@@ -71,31 +75,48 @@ class TrainingKernels(Kernels):
     """
 
     def __init__(
-        self, features: Features, family: Family, n_scores: int, plan: Plan, threads: Threads, weight: FloatArray
+        self,
+        features: Features,
+        family: Family,
+        n_scores: int,
+        plan: Plan,
+        threads: Threads,
+        weight: FloatArray,
+        exact: bool,
     ) -> None:
         super().__init__(features, family, n_scores, threads, plan.form)
-        self.plan, self.weight = plan, np.ascontiguousarray(weight)
-        self.buffer = _aligned(features.n_rows, family.n_outputs) if plan.hold else None
+        self.weight, self.exact = np.ascontiguousarray(weight), exact
+        shape = features.n_rows, family.n_outputs
+        self.buffer = aligned(math.prod(shape), MEMBERSHIP).reshape(shape) if plan.hold else None
         self._current: Weights | None = None
         self._normalisation: tuple[FloatArray, FloatArray] | None = None
 
-    def first_pass(self, network: Network, head: FloatArray | None, scores: FloatArray) -> FloatArray:
-        """scores += P W with the P of the round before, unless `head` is None; Z = X N; [sum w z ; sum w z^2]."""
+    def first_pass(
+        self, network: Network, head: FloatArray | None, scores: FloatArray, more: RowSums | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """scores += P W with the P of the round before, unless `head` is None; Z = X N; [sum w z ; sum w z^2].
+
+        `more` may ask for further sums, of the new scores.
+        """
         before, made = self._current, weights(network, self.features, keep=True)
         K, scratch = self.family.n_outputs, self.threads.scratch
         past_caches = self.buffer is not None and K % VECTOR == 0
+        add = None if head is None else product(head)
 
-        def work(chunk: Chunk) -> FloatArray:
+        def work(chunk: Chunk) -> tuple[FloatArray, FloatArray]:
             sums = np.zeros((2, K))
-            if head is not None:
-                _add_product(self._memberships(chunk, before), head, scores[chunk.rows])
+            if add is not None:
+                add(self._memberships(chunk, before), scores[chunk.rows])
             moments = self.weight[chunk.rows], sums
             forward(made, self.features, chunk, self._rows_of(chunk), scratch, moments, past_caches)
-            return sums
+            return sums, np.zeros(0) if more is None else more(chunk.rows)
 
-        sums = sum(self.threads.map(work, self.chunks), np.zeros((2, K)))
+        sums, further = np.zeros((2, K)), np.zeros(0) if more is None else 0.0 * more(slice(0, 0))
+        for own, own_further in self.threads.map(work, self.chunks):
+            sums += own
+            further = further + own_further
         self._current, self._normalisation = made, None
-        return sums
+        return sums, further
 
     def second_pass(
         self, centre: FloatArray, factor: FloatArray, derivatives: Derivatives, pick: Picker | None = None
@@ -105,7 +126,6 @@ class TrainingKernels(Kernels):
         Where `pick` chooses rows, A is made of those alone, and [sum h, sum h of A's rows] says what they stand for.
         """
         self._normalisation = centre, factor * PER_LOG_2
-        exact = self.features.n_rows <= FEW_ROWS
         runs = np.array_split(np.arange(len(self.chunks)), min(RUNS, len(self.chunks)) or 1)
 
         def work(run: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -114,12 +134,12 @@ class TrainingKernels(Kernels):
                 chunk = self.chunks[number]
                 g, h = derivatives(chunk.rows)
                 z = self._outputs(chunk, self._current)
-                system = system or NormalEquations(self, h, g, exact)
+                system = system or NormalEquations(self, h, g)
                 system.add(z, g, h, None if pick is None else pick(chunk.rows, h))
             if system is None:  # no rows at all: a worker whose share is empty
                 g, h = derivatives(slice(0, 0))
-                system = NormalEquations(self, h, g, exact)
-            return system.A, system.B, system.curvature
+                system = NormalEquations(self, h, g)
+            return system.finished()
 
         parts = self.threads.map(work, runs)
         A, B, curvature = next(parts)
@@ -131,16 +151,17 @@ class TrainingKernels(Kernels):
 
     def add_step(self, head: FloatArray, scores: FloatArray) -> None:
         """scores += P W"""
+        add = product(head)
 
         def work(chunk: Chunk) -> None:
-            _add_product(self._memberships(chunk, self._current), head, scores[chunk.rows])
+            add(self._memberships(chunk, self._current), scores[chunk.rows])
 
         self.threads.run(work, self.chunks)
 
-    def sum_rows(self, values: Callable[[slice], FloatArray]) -> FloatArray:
+    def sum_rows(self, values: RowSums) -> FloatArray:
         """The sum over chunks of what `values` gives for each, added in chunk order."""
         parts = self.threads.map(values, [chunk.rows for chunk in self.chunks])
-        return np.asarray(sum(parts, np.zeros(())), dtype=SUM)
+        return np.asarray(sum(parts, 0.0 * values(slice(0, 0))), dtype=SUM)
 
     def _rows_of(self, chunk: Chunk) -> FloatArray:
         """Where Z and P of a chunk live."""
@@ -168,26 +189,20 @@ class TrainingKernels(Kernels):
         return *self._normalisation, self.family.softmax_width
 
 
-def _aligned(n_rows: int, n_outputs: int) -> FloatArray:
-    """An n x K array that begins where a vector may."""
-    room = np.empty(n_rows * n_outputs + VECTOR, dtype=MEMBERSHIP)
-    shift = -(room.ctypes.data // room.itemsize) % VECTOR
-    return room[shift : shift + n_rows * n_outputs].reshape(n_rows, n_outputs)
-
-
 class NormalEquations:
     """A = P'HP, B = P'G and sum h over some chunks. float32 within a chunk and float64 across, or `exact`: float64.
 
     With one Hessian for all scores A is K x K; with one for each, C x K x K.
     """
 
-    def __init__(self, kernels: TrainingKernels, h: FloatArray, g: FloatArray, exact: bool) -> None:
+    def __init__(self, kernels: TrainingKernels, h: FloatArray, g: FloatArray) -> None:
         K, C = kernels.family.n_outputs, g.shape[1]
         self.A = np.zeros((K, K) if h.ndim == 1 else (C, K, K), dtype=SUM)
         self.B = np.zeros((K, C), dtype=SUM)
         self.curvature = np.zeros((2,) if h.ndim == 1 else (2, C), dtype=SUM)
-        self.exact, self.split, self.scratch = exact, kernels.split, kernels.threads.scratch
+        self.exact, self.split, self.scratch = kernels.exact, kernels.split, kernels.threads.scratch
         self.own_gram = K <= OWN_GRAM and K % 16 == 0
+        self.n_outputs, self.capacity, self.waiting = K, gram_rows(max(map(len, kernels.chunks), default=0), K), 0
 
     def add(self, z: FloatArray, g: FloatArray, h: FloatArray, sample: Picked | None) -> None:
         """Turn a chunk's Z into P and add what it has to say; A from the sample's rows, if there is one."""
@@ -205,22 +220,37 @@ class NormalEquations:
             root = np.sqrt(h).astype(MEMBERSHIP)
             rows.split_and_gram(z, *self.split, g[:, 0].astype(MEMBERSHIP), self.B[:, 0], picked, root, self.A)
         elif g.shape[1] == 1 and h.ndim == 1:
-            q, root = self.scratch.array("q", len(picked), z.shape[1]), np.sqrt(h).astype(MEMBERSHIP)
+            q, root = self._room_for(len(picked)), np.sqrt(h).astype(MEMBERSHIP)
             rows.split(z, *self.split, g[:, 0].astype(MEMBERSHIP), self.B[:, 0], picked, root, q)
-            self.A += self._gram(q)
         else:
             rows.memberships(z, *self.split)
             self.B += z.T @ g.astype(MEMBERSHIP)
             for c, A in enumerate(self.A if h.ndim == 2 else [self.A]):
-                q, root = self.scratch.array("q", len(picked), z.shape[1]), np.sqrt(h if h.ndim == 1 else h[:, c])
-                rows.scaled_rows(z, picked, root.astype(MEMBERSHIP), q)
-                A += self._gram(q)
+                q, root = self._room_for(len(picked)), np.sqrt(h if h.ndim == 1 else h[:, c]).astype(MEMBERSHIP)
+                rows.scaled_rows(z, picked, root, q)
+                if h.ndim == 2:
+                    self._flush(A)
 
-    def _gram(self, q: FloatArray) -> FloatArray:
-        """Q'Q with Q = sqrt(H) P: BLAS makes one triangle of it and mirrors that."""
-        gram = self.scratch.array("gram", q.shape[1], q.shape[1])
+    def _room_for(self, n_rows: int) -> FloatArray:
+        """Where the next rows of Q = sqrt(H) P go. A few rows wait until there are enough to make a Gram pay."""
+        q = self.scratch.array("q", self.capacity, self.n_outputs)
+        if self.waiting + n_rows > self.capacity:
+            self._flush(self.A)
+        self.waiting += n_rows
+        return q[self.waiting - n_rows : self.waiting]
+
+    def _flush(self, A: FloatArray) -> None:
+        """A += Q'Q: BLAS makes one triangle of it and mirrors that."""
+        q = self.scratch.array("q", self.capacity, self.n_outputs)[: self.waiting]
+        gram = self.scratch.array("gram", self.n_outputs, self.n_outputs)
         np.matmul(q.T, q, out=gram)
-        return gram
+        A += gram
+        self.waiting = 0
+
+    def finished(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        if self.waiting:
+            self._flush(self.A)
+        return self.A, self.B, self.curvature
 
 
 def _symmetric(A: FloatArray) -> FloatArray:
@@ -229,11 +259,15 @@ def _symmetric(A: FloatArray) -> FloatArray:
     return lower + np.swapaxes(np.tril(A, -1), -1, -2)
 
 
-def _add_product(p: FloatArray, head: FloatArray, scores: FloatArray) -> None:
-    """scores += P W, the product in float32."""
+def product(head: FloatArray) -> Callable[[FloatArray, FloatArray], None]:
+    """(P, scores): scores += P W, the product in float32."""
     if head.shape[1] == 1:
-        rows.add_dots(p, head[:, 0], scores)
-    else:
+        return lambda p, scores: rows.add_dots(p, head[:, 0], scores)
+    panels = products.panels_of(head)
+
+    def add(p: FloatArray, scores: FloatArray) -> None:
         step = np.zeros((len(p), head.shape[1]), dtype=MEMBERSHIP)
-        products.multiply_add(p, products.panels_of(head), step)
+        products.multiply_add(p, panels, step)
         scores += step
+
+    return add

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gbun.data.features import Features
-from gbun.kernels.chunks import TABLE_FEATURES, cut, rows_in_chunk
+from gbun.kernels.chunks import TABLE_FEATURES, cut, gram_rows, rows_in_chunk
 from gbun.kernels.forward import TABLE_LIMIT
 from gbun.kernels.hashed import TILE
+from gbun.kernels.products import PANEL
 
 SHARE_OF_FREE = 0.5
 ORDER_BYTES = 24  # of an entry: its row and value or its place, and its feature's id, start and place, with copies
@@ -58,67 +60,96 @@ def make_plan(
     form: str = "auto",
     line_search: bool = False,
     n_grams: int = 1,
+    exact: bool = False,
+    sampled: bool = False,
+    watched: Sequence[Features] = (),
 ) -> Plan:
     """The fastest plan that fits: first the buffer is given up, then the order of features, then threads.
+
+    `watched` are evaluation sets. Without a budget, the plan that needs least is taken where half of what is free is
+    less than that.
 
     >>> print(make_plan(Features(1_000_000), 64, 1, 2, memory_budget=10**9))
     1,000,000 rows in 62 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
       scores                                          8.0 MB
       network outputs, then memberships             256.0 MB
-      each thread's chunk                            10.9 MB
+      each thread's chunk                            19.1 MB
       sums of the normal equations                    0.2 MB
-      together, of 1000.0 MB to use                 275.1 MB
+      together, of 1000.0 MB to use                 283.4 MB
     """
     n, K, C = features.n_rows, n_outputs, n_scores
     budget = int(SHARE_OF_FREE * free_memory()) if memory_budget is None else memory_budget
     chunks = cut(features, rows_in_chunk(n, K, C))
     rows = max((c.stop - c.start for c in chunks), default=0)
-    n_entries = 0 if features.sparse is None else len(features.sparse.ids)
+    others = sum(s.n_rows for s in watched)
+    n_entries = _entries(features) + sum(_entries(s) for s in watched)
     n_columns = 0 if features.dense is None else features.dense.shape[1]
-    # Of a thread: the chunk's scaled copy, its Gram, derivatives and what they need; a tile and a table of weights.
-    working = 4 * rows * K + 4 * K * K + 80 * rows * C
-    working += 4 * TILE * (min(TABLE_FEATURES, n_entries) + (rows if n_entries else 0))
-    scores = 8 * n * C + (4 * n * C if line_search else 0)
+    n_weights = n_columns * (K + PANEL)
+    # Of a thread: outputs and their scaled copy (in float64, three copies), a Gram, derivatives and what they need.
+    copies = 24 * rows * K + 8 * K * K if exact else 4 * gram_rows(rows, K) * K + 4 * K * K
+    working = 4 * rows * K + copies + 80 * rows * C
+    working += 4 * TILE * (rows if n_entries else 0) + 4 * TILE * (n_columns + K if n_columns else 0)
+    working += 12 * TABLE_LIMIT + 4 * rows * n_columns if n_weights > TABLE_LIMIT else 0
+    largest = max((_entries(features, c) for c in chunks), default=0)
+    table = 4 * TILE * (largest if form == "dense" else min(TABLE_FEATURES, largest))
+    needed = {
+        "scores": 8 * (n + others) * C + (4 * n * C if line_search else 0),
+        "keys of the sample of rows": 8 * n if sampled else 0,
+        "weights of dense columns": 16 * n_weights if n_weights <= TABLE_LIMIT else 0,
+    }
 
     def parts(hold: bool, ordered: bool, threads: int) -> tuple[tuple[str, int], ...]:
-        each = working + (0 if hold else 4 * rows * K)
-        needed = {
-            "scores": scores,
+        own = {
             "network outputs, then memberships": 4 * n * K if hold else 0,
             "the order of each chunk's features": ORDER_BYTES * n_entries if ordered else 0,
-            "weights of dense columns": 8 * min(n_columns * K, TABLE_LIMIT),
-            "each thread's chunk": threads * each,
-            "sums of the normal equations": (2 * threads + 2) * 8 * (n_grams * K * K + K * C),
+            "each thread's chunk": min(threads, max(1, len(chunks))) * (working + (table if ordered else 0)),
+            "sums of the normal equations": (2 * threads + 3) * 8 * (n_grams * K * K + K * C),
         }
-        return tuple((name, size) for name, size in needed.items() if size)
+        return tuple((name, size) for name, size in (needed | own).items() if size)
 
     ways = [(True, form != "hashed", n_threads), (False, form != "hashed", n_threads)]
     ways += [(False, False, threads) for threads in range(n_threads, 0, -1)]
     for hold, ordered, threads in ways:
-        needed = parts(hold, ordered, threads)
-        if sum(size for _, size in needed) <= budget:
-            return Plan(n, K, C, hold, form if ordered else "hashed", threads, len(chunks), budget, needed)
-    least = sum(size for _, size in parts(False, False, 1))
-    given = f"got {megabytes(budget)}" if memory_budget is not None else f"half of what is free is {megabytes(budget)}"
+        listed = parts(hold, ordered, threads)
+        least = sum(size for _, size in listed)
+        if least <= budget or (memory_budget is None and (hold, ordered, threads) == ways[-1]):
+            return Plan(n, K, C, hold, form if ordered else "hashed", threads, len(chunks), budget, listed)
     raise ValueError(
         f"memory_budget must be at least {least} bytes ({megabytes(least)}) for {n:,} rows, K = {K} and {C} score(s) "
-        f"a row, {given}; a smaller n_neurons needs less"
+        f"a row, got {megabytes(budget)}; a smaller n_neurons needs less"
     )
+
+
+def _entries(features: Features, rows: slice | None = None) -> int:
+    if features.sparse is None:
+        return 0
+    indptr = features.sparse.indptr
+    return len(features.sparse.ids) if rows is None else int(indptr[rows.stop] - indptr[rows.start])
 
 
 def megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-def free_memory() -> int:
-    """Bytes this process may still take: what the machine has available, or less where a container is limited."""
+CONTROL_GROUPS = (  # most, used, statistics: version 2, version 1
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+)
+
+
+def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes this process may still take: what the machine has available, or less where a container is limited.
+
+    Pages of files that were read count as used there, but are given back when they are wanted.
+    """
     limits = [_available()]
-    try:  # control groups, version 2
-        most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        if most != "max":
-            limits.append(int(most) - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    except (OSError, ValueError):
-        pass  # no control groups: no limit from them
+    for most, used, statistics in CONTROL_GROUPS:
+        try:
+            cached = dict(line.split() for line in (groups / statistics).read_text().splitlines())
+            taken = int((groups / used).read_text()) - int(cached.get("inactive_file", 0))
+            limits.append(int((groups / most).read_text()) - taken)
+        except (OSError, ValueError):
+            continue  # no such control group, or "max": no limit from it
     return max(0, min(limits))
 
 

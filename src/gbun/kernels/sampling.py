@@ -2,10 +2,11 @@
 
 Row i is in the sample of a round with probability p_i = min(1, share x h_i / mean h): rows that count for more are
 more likely to be in it, and those that count for most are always. They enter with h_i / p_i, which makes the sums right
-in the mean.
+in the mean; then all are scaled so that their total is exact.
 
-Chance is a hash of the row's key and the round, and the key a hash of its features and target. So the sample is the
-same for any order of the rows and any division among workers.
+Chance is a hash of the row's key and the round, and the key a hash of its features, its target and its number among
+equal rows. So the sample is the same for any order of the rows, and for any division among workers unless that
+divides equal rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from gbun.data.features import Features
 from gbun.dtypes import FEATURE_ID, SUM, FloatArray
-from gbun.kernels.dispatch import Picked, Picker
+from gbun.kernels.dispatch import Derivatives, Picked, Picker, RowSums
 
 Keys = NDArray[np.uint64]
 GOLDEN, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -38,11 +39,22 @@ class GramSample:
     def is_everything(self) -> bool:
         return self.keys is None
 
-    def of_round(self, round_: int, mean_curvature: float) -> Picker | None:
-        """`mean_curvature` is the mean of h over all rows at the round's scores."""
-        keys = self.keys
-        if keys is None or not mean_curvature > 0.0:
+    def asks(self, derivatives: Derivatives) -> RowSums | None:
+        """What the sample of a round needs to know of all rows: [sum h, n]."""
+        if self.is_everything:
             return None
+
+        def sums(at: slice) -> FloatArray:
+            return np.array([row_curvature(derivatives(at)[1]).sum(), at.stop - at.start])
+
+        return sums
+
+    def of_round(self, round_: int, curvature: FloatArray) -> Picker | None:
+        """`curvature` is what the sample asked for, summed over all workers."""
+        keys = self.keys
+        if keys is None or not curvature[0] > 0.0:
+            return None
+        mean_curvature = curvature[0] / curvature[1]
         own = mixed(mixed(np.array([self.seed], dtype=FEATURE_ID)) + np.uint64(round_))
 
         def pick(at: slice, h: FloatArray) -> Picked:
@@ -85,15 +97,31 @@ _mixed = numba.njit(inline="always")(mixed)
 
 
 def row_keys(features: Features, y: FloatArray) -> Keys:
-    """A key for each row; rows with the same features, before any scaling, and the same target have the same."""
+    """A key for each row, from its features before any scaling, its target, and how many rows like it came before.
+
+    Equal rows are exchangeable, so it does not matter which of them has which number; but each has its own chance.
+    """
+    keys = content_keys(features, y)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    place = np.arange(len(keys))
+    first = np.maximum.accumulate(np.where(np.append(True, ordered[1:] != ordered[:-1])[: len(keys)], place, 0))
+    keys[order] = mixed(ordered + (place - first).astype(np.uint64) * SECOND)
+    return keys
+
+
+def content_keys(features: Features, y: FloatArray) -> Keys:
+    """Rows with the same features and the same target have the same."""
     keys = np.zeros(features.n_rows, dtype=np.uint64)
     if features.dense is not None:
-        _add_dense(np.ascontiguousarray(features.dense, dtype=np.float32).view(np.uint32), keys)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite here: one number like another
+            dense = np.ascontiguousarray(features.dense, dtype=np.float32)
+        _add_dense(dense.view(np.uint32), keys)
     if features.sparse is not None:
         entries = features.sparse
         _add_entries(entries.indptr, entries.ids, np.ascontiguousarray(entries.values).view(np.uint32), keys)
-    targets = np.ascontiguousarray(y, dtype=np.float64).reshape(features.n_rows, -1).view(np.uint64)
-    for column in targets.T:
+    targets = np.ascontiguousarray(y, dtype=np.float64).view(np.uint64)
+    for column in targets.T if targets.ndim == 2 else [targets]:
         keys = mixed(keys + column)
     return keys
 

@@ -60,6 +60,13 @@ class Threads:
         for _ in self.map(work, items):
             pass
 
+    def limit(self, count: int) -> None:
+        """Go on with fewer threads, where memory is short."""
+        if count < self.count:
+            self.close()
+            self.count, self.scratch = count, Scratch()
+            self._pool = ThreadPoolExecutor(count) if count > 1 else None
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
@@ -73,8 +80,15 @@ class Scratch(threading.local):
         size = math.prod(shape)
         held = self.__dict__.get(name)
         if held is None or len(held) < size:
-            held = self.__dict__[name] = np.empty(size, dtype=dtype)
+            held = self.__dict__[name] = aligned(size, dtype)
         return held[:size].reshape(shape)
+
+
+def aligned(size: int, dtype: type) -> FloatArray:
+    """An array that begins at a multiple of 64 bytes, as vectors and BLAS like it, and the same in every run."""
+    room = np.empty(size * np.dtype(dtype).itemsize + 64, dtype=np.uint8)
+    shift = -room.ctypes.data % 64
+    return room[shift : shift + size * np.dtype(dtype).itemsize].view(dtype)
 
 
 _limit_lock = threading.Lock()
