@@ -1,0 +1,59 @@
+"""Runs the parts and writes tables, speed.json and speed.png. See the package's docstring for how to call it."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from time import perf_counter
+from types import ModuleType
+
+from rich.console import Console
+
+from benchmarks.speed import kernels, picture, prediction, report, rounds, scaling, target
+from benchmarks.speed.options import Options
+
+PARTS: dict[str, ModuleType] = {
+    "rounds": rounds,
+    "kernels": kernels,
+    "scaling": scaling,
+    "prediction": prediction,
+    "target": target,
+}
+
+
+def main() -> None:
+    args = arguments()
+    warnings.filterwarnings("ignore", module="lightgbm|xgboost|sklearn")
+    console = Console(width=200)
+    options = Options(args.data, args.threads, args.quick, console)
+    output = args.output or Path("results/speed_quick" if args.quick else "results/speed")
+    output.mkdir(parents=True, exist_ok=True)
+    parts = report.read(output / "speed.json")
+    for name in args.only or PARTS:
+        console.rule(name)
+        began = perf_counter()
+        rows = PARTS[name].run(options)
+        report.show(rows, console)
+        console.print(f"{name}: {perf_counter() - began:.0f} s")
+        parts[name] = {"about": report.about(args.threads, args.quick), "rows": rows}
+        report.write(output / "speed.json", parts)  # after each part, so that an interrupt loses one at most
+    picture.draw(parts, PARTS, output / "speed.png")
+    console.print(f"{report.about(args.threads, args.quick)}\nwritten to {output}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder of the data sets; without it only generated rows are used")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, K = 64, few repeats")
+    parser.add_argument("--threads", type=int, default=2, help="of every learner")
+    parser.add_argument("--output", type=Path, help="results/speed by default, results/speed_quick with --quick")
+    args = parser.parse_args()
+    if args.data is not None and not args.data.is_dir():
+        parser.error(f"--data must be a folder, got {args.data}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""What a round costs as rows, features and outputs grow, and what training holds in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from benchmarks.speed import learners
+from benchmarks.speed.children import Facts, Limits, Worker, together
+from benchmarks.speed.data import KDD12_ROWS, Source, clicks, spread_clicks
+from benchmarks.speed.options import Options
+from benchmarks.speed.report import Row, goal
+from benchmarks.speed.timing import Times, interleave, ratio
+
+K = 64
+ROWS = (75_000, 150_000, 300_000, 600_000, KDD12_ROWS)
+FEATURES = (10_000, 100_000, 1_000_000, 10_000_000, 54_000_000)
+NEURONS = (16, 32, 64, 128, 256, 512, 1024)
+SWEEPS = 9
+FIXED_ROWS, PEER_ROWS = 200_000, 20_000
+PEERS_MAY = Limits(12 * 10**9, 60.0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one case: seconds of its rounds, facts of its setup, megabytes by which training raised the peak."""
+
+    times: Times
+    facts: Facts
+    growth: float
+    peak: float
+
+
+def run(options: Options) -> list[Row]:
+    return [
+        *by_rows(options),
+        *by_features(options),
+        *by_spread_features(options),
+        *peers_by_features(options),
+        *by_neurons(options),
+        *by_budget(options),
+    ]
+
+
+def measure(cases: Mapping[str, tuple[Source, dict[str, Any]]], options: Options, sweeps: int) -> dict[str, Found]:
+    """Rounds of gbun on several cases, taking turns, each in a process of its own."""
+    starters = {
+        name: partial(Worker, learners.gbun, source, settings, options.threads)
+        for name, (source, settings) in cases.items()
+    }
+    with together(starters) as (workers, failed):
+        if failed:
+            raise RuntimeError(f"gbun failed: {failed}")
+        times = interleave({name: w.unit("round") for name, w in workers.items()}, options.sweeps(sweeps))
+        return {name: found(times[name], worker) for name, worker in workers.items()}
+
+
+def found(times: Times, worker: Worker) -> Found:
+    _, peak = worker.ask("memory")
+    return Found(times, worker.facts, peak - worker.facts["megabytes before"], peak)
+
+
+def by_rows(options: Options) -> list[Row]:
+    """All rows make the Gram here: by default their number hardly grows, and time would grow slower than rows do."""
+    sizes = [options.rows(n) for n in options.pick(ROWS, ROWS[2:])]
+    results = measure({str(n): (clicks(n), {"n_neurons": K, "gram_rows": 1.0}) for n in sizes}, options, SWEEPS)
+    per_million = {n: results[str(n)].times.median / n * 1e6 for n in sizes}
+    return [
+        {
+            "table": f"scaling: rows, 390,000 features, K = {K}, Gram of all rows",
+            "rows": n,
+            **results[str(n)].times.row(),
+            "per million rows": per_million[n],
+            "to the fewest": per_million[n] / per_million[sizes[0]],
+        }
+        for n in sizes
+    ]
+
+
+def by_features(options: Options) -> list[Row]:
+    """More features of the same law: fewer of them repeat within a block of rows, so more weights are made."""
+    n = options.rows(FIXED_ROWS)
+    sizes = options.pick(FEATURES, FEATURES[:3])
+    results = measure({str(m): (clicks(n, m), {"n_neurons": K}) for m in sizes}, options, SWEEPS)
+    return _feature_rows(f"scaling: features, {n:,} rows drawn anew, fewer repeat, K = {K}", sizes, results)
+
+
+def by_spread_features(options: Options) -> list[Row]:
+    """The same rows with larger ids: what the number of features alone costs."""
+    n, sizes = options.rows(FIXED_ROWS), options.pick(FEATURES, FEATURES[:3])
+    cases = {str(m): (spread_clicks(n, m, FEATURES[0]), {"n_neurons": K}) for m in sizes}
+    results = measure(cases, options, SWEEPS)
+    rows = _feature_rows(f"scaling: features, {n:,} rows the same but for their ids, K = {K}", sizes, results)
+    return [
+        *rows,
+        goal(
+            "scaling", "seconds with any number of ids / with 10,000", max(r["seconds ratio"] for r in rows), most=1.15
+        ),
+        goal("scaling", "memory with any number of ids / with 10,000", max(r["memory ratio"] for r in rows), most=1.1),
+    ]
+
+
+def _feature_rows(table: str, sizes: tuple[int, ...], results: Mapping[str, Found]) -> list[Row]:
+    first = results[str(sizes[0])]
+    return [
+        {
+            "table": table,
+            "features": m,
+            "setup": of.facts["setup"],
+            **of.times.row(),
+            "seconds ratio": ratio(of.times.median, first.times.median),
+            "training MB": of.growth,
+            "memory ratio": of.growth / first.growth,
+            "process MB": of.peak,
+        }
+        for m, of in ((m, results[str(m)]) for m in sizes)
+    ]
+
+
+def peers_by_features(options: Options) -> list[Row]:
+    """A tenth of the rows, because the peers' time and memory do grow; who takes too much is stopped, and said so."""
+    n = options.pick(PEER_ROWS, PEER_ROWS // 4)
+    rows: list[Row] = []
+    for m in options.pick(FEATURES, FEATURES[:2]):
+        source = clicks(n, m)
+        starters = {
+            "gbun K=64": partial(Worker, learners.gbun, source, {"n_neurons": K}, options.threads, limits=PEERS_MAY),
+            "LightGBM 64 leaves": partial(Worker, learners.lightgbm, source, 64, options.threads, limits=PEERS_MAY),
+            "XGBoost depth 6": partial(Worker, learners.xgboost, source, 6, options.threads, limits=PEERS_MAY),
+        }
+        with together(starters) as (workers, failed):
+            units = {name: w.unit("round") for name, w in workers.items()}
+            times = interleave(units, options.sweeps(3))
+            for name in starters:
+                row = {"table": f"scaling: features, {n:,} rows, beside the peers", "features": m, "learner": name}
+                if name in failed:
+                    row["note"] = failed[name]
+                elif times[name].note:
+                    row |= times[name].row()
+                else:
+                    of = found(times[name], workers[name])
+                    row |= {"setup": of.facts["setup"], **of.times.row(), "training MB": of.growth}
+                rows.append(row)
+    return rows
+
+
+def by_neurons(options: Options) -> list[Row]:
+    n, sizes = options.rows(FIXED_ROWS), options.pick(NEURONS, (16, 64))
+    ways: dict[str, float | None] = {"all rows": 1.0, "by default": None}
+    cases = {f"{k}, {w}": (clicks(n), {"n_neurons": k, "gram_rows": share}) for k in sizes for w, share in ways.items()}
+    results = measure(cases, options, 5)
+    return [
+        {
+            "table": f"scaling: outputs K, {n:,} rows",
+            "Gram": way,
+            "K": k,
+            **results[f"{k}, {way}"].times.row(),
+            "ns a row and output": results[f"{k}, {way}"].times.median / n / k * 1e9,
+        }
+        for way in ways
+        for k in sizes
+    ]
+
+
+def by_budget(options: Options) -> list[Row]:
+    """Memory beside that of the data and two n x K buffers, and what time it costs to do with less."""
+    n, rows = options.rows(KDD12_ROWS), []
+    for k in options.pick((64, 256), (64,)):
+        budgets = options.pick((None, "500MB", "200MB"), (None, "60MB"))
+        cases = {str(b): (clicks(n), {"n_neurons": k, "memory_budget": b}) for b in budgets}
+        results = measure(cases, options, 5)
+        free = results["None"].times.median
+        for budget, of in results.items():
+            data, buffers = of.facts["X megabytes"], 2 * n * k * 4 / 2**20
+            row = {
+                "table": f"scaling: memory of training, {n:,} rows",
+                "K": k,
+                "memory_budget": budget,
+                "plan": of.facts["plan"],
+                **of.times.row(),
+                "seconds ratio": ratio(of.times.median, free),
+                "data MB": data,
+                "training MB": of.growth,
+                "two n x K buffers MB": buffers,
+                "data + training / data + buffers": (data + of.growth) / (data + buffers),
+            }
+            rows.append(row)
+    return rows
+
+
+def draw(ax: Any, rows: list[Row]) -> None:
+    """Seconds of a round, or of a million rows, in units of the first of each series."""
+    series = {
+        "rows, per row": ("scaling: rows", "rows", "per million rows"),
+        "features, the same rows": ("scaling: features, ", "features", "median"),
+        "outputs, per row and output": ("scaling: outputs", "K", "ns a row and output"),
+    }
+    for label, (table, x, y) in series.items():
+        own = [row for row in rows if row["table"].startswith(table) and "drawn" not in row["table"]]
+        own = [row for row in own if "learner" not in row and row.get("Gram") != "all rows"]
+        if own:
+            ax.plot([row[x] / own[0][x] for row in own], [row[y] / own[0][y] for row in own], "o-", label=label)
+    ax.set_xscale("log")
+    ax.set_ylim(bottom=0.0)
+    ax.axhline(1.0, color="#999999", linewidth=0.5)
+    ax.set_xlabel("times the first", fontsize=8)
+    ax.legend(fontsize=7)
+    ax.set_title("scaling: seconds of a round relative to the first")
