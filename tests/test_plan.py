@@ -11,6 +11,7 @@ import scipy.sparse
 
 import gbun
 from gbun.boosting import add_round
+from gbun.callbacks import Callback
 from gbun.config import Parameters
 from gbun.data.features import Entries, Features
 from gbun.kernels import make_plan
@@ -56,7 +57,9 @@ def test_the_least_budget_works_and_one_byte_less_does_not():
     least = least_budget(n_threads=1)
     parameters = {"n_neurons": 64, "n_jobs": 1, "n_estimators": 2}
     gbun.GBUNClassifier(**parameters, memory_budget=least).fit(X, y)
-    with pytest.raises(ValueError, match=rf"memory_budget must be at least {least} bytes .*6,000 rows, K = 64"):
+    with pytest.raises(
+        ValueError, match=rf"memory_budget must be at least {least} bytes .*6,000 rows, K = 64.*got {least - 1} bytes"
+    ):
         gbun.GBUNClassifier(**parameters, memory_budget=least - 1).fit(X, y)
 
 
@@ -180,6 +183,33 @@ def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
     two_buffers = 2 * 4 * 40_000 * n_neurons
     if n_neurons == 256:
         assert peak <= two_buffers + data
+
+
+def test_a_plan_is_what_training_then_does():
+    X, y = clicks()
+    evals = {"valid": (X[:2000], y[:2000])}
+    with pytest.raises(ValueError, match=r"6,000 rows and 2,000 evaluation rows") as raised:
+        gbun.plan({"n_neurons": 64, "objective": "logistic", "memory_budget": 1}, (X, y), evals=evals)
+    least = int(re.search(r"at least (\d+) bytes", str(raised.value)).group(1))
+    parameters = {"n_neurons": 64, "objective": "logistic", "memory_budget": least, "n_jobs": 2}
+    seen = []
+    watch = Watch(lambda training: seen.append(training.rows.plan))
+    gbun.train(parameters, (X, y), 2, evals=evals, callbacks=[watch])
+    assert seen == [gbun.plan(parameters, (X, y), evals=evals)]
+    assert seen[0].n_threads == 1
+    classes = np.arange(6000) % 5
+    assert gbun.plan({}, (X, classes), task="classification").n_scores == 5
+    assert gbun.plan(gbun.GBUNClassifier(), (X, classes)).n_scores == 5
+    assert "P'HP is made of 6,000 rows" in str(gbun.plan({"n_neurons": 64}, (X, y)))
+    assert gbun.plan({"n_neurons": 64, "gram_rows": 0.25}, (X, y)).gram_rows == 1500
+
+
+class Watch(Callback):
+    def __init__(self, look):
+        self.look = look
+
+    def before_training(self, training, n_rounds):
+        self.look(training)
 
 
 def test_the_plan_is_printed_and_names_what_it_holds():

@@ -109,7 +109,7 @@ def _serve(connection: Any, memory: int | None, build: Build, args: tuple[Any, .
 def in_words(error: Exception) -> str:
     """A failure in a line: out of memory has many names."""
     told = " ".join(str(error).split())
-    short_of_memory = ("bad_alloc", "bad allocation", "out of memory", "cannot allocate", "unable to allocate")
+    short_of_memory = ("bad_alloc", "bad_malloc", "out of memory", "cannot allocate", "unable to allocate")
     if isinstance(error, MemoryError) or any(name in told.lower() for name in short_of_memory):
         return "out of memory"
     return f"{type(error).__name__}: {told[:120]}"

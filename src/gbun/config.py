@@ -76,7 +76,11 @@ class Choice:
         return self.optional if value is None else self.objects
 
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+UNITS = {"": 1, "B": 1} | {
+    prefix + unit: base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for unit, base in (("B", 1000), ("IB", 1024))
+}
 
 
 class Size:
@@ -85,7 +89,7 @@ class Size:
     optional = True
 
     def __str__(self) -> str:
-        return "a number of bytes such as 2e9, '2GB' or '512MiB', or None"
+        return "a positive number of bytes such as 2e9, '2GB' or '512MiB' (kB to TB, KiB to TiB), or None"
 
     def admits(self, value: object) -> bool:
         try:
@@ -104,13 +108,13 @@ def size_in_bytes(value: object) -> int | None:
         return None
     number, unit = value, ""
     if isinstance(value, str):
-        number = value.rstrip("BbGgKkMmIi ")
+        number = value.rstrip("BbGgKkMmTtIi ")
         unit = value[len(number) :].strip().upper()
     try:
         size = float(number) * UNITS[unit]  # type: ignore[arg-type]
     except (TypeError, ValueError, KeyError):
         raise ValueError(f"not a number of bytes: {value!r}") from None
-    if isinstance(value, bool) or not 0 < size < 2**63:
+    if isinstance(value, bool) or not 0 < size < math.inf:
         raise ValueError(f"not a number of bytes: {value!r}")
     return int(size)
 
@@ -214,14 +218,15 @@ class Parameters:
         None,
         Interval(0, 1, "right", optional=True),
         "The share of rows, another sample each round, whose products make P'HP; P'G is always made of all rows. 1: "
-        "all. None: as many as make 32768 rows, and 128 for each of the K outputs. Fewer than 16 each are made 16.",
+        "all. None: as many as make 32768 rows, and 128 for each of the K outputs. A share that leaves fewer than 16 "
+        "for each output is raised to that.",
         group="computing",
     )
     memory_budget: int | float | str | None = parameter(
         None,
         Size(),
         "Memory that training may use beside the data. Where an n x K buffer does not fit, network outputs are made "
-        "again in each pass; the model is the same. None: half of what is free.",
+        "again in each pass, then by fewer threads; the model is the same. None: half of what is free.",
         group="computing",
     )
     hessian: str = parameter(
@@ -266,7 +271,7 @@ class Parameters:
     n_jobs: int | None = parameter(
         None,
         Interval(-1024, 1024, integral=True, optional=True),
-        "Number of threads. None or -1: all cores. The result has the same bits for every value.",
+        "Number of threads. None or -1: all cores, -2: all but one. The result has the same bits for every value.",
         group="computing",
     )
     random_state: Any = parameter(
@@ -276,7 +281,10 @@ class Parameters:
         group="computing",
     )
     verbose: int = parameter(
-        0, Interval(0, 10, integral=True), "1 shows a progress bar, 2 prints every round.", group="computing"
+        0,
+        Interval(0, 10, integral=True),
+        "1 shows a progress bar, 2 prints the plan and every round.",
+        group="computing",
     )
 
 

@@ -179,11 +179,20 @@ def assemble(
     return training
 
 
-def plan(params: Mapping[str, Any] | Parameters | None, data: Data, *, task: str | None = None) -> Plan:
-    """How `train` would use memory for all these rows and no evaluation sets, without training: print it.
+def plan(
+    params: Mapping[str, Any] | Parameters | None,
+    data: Data,
+    *,
+    evals: Mapping[str, Data] | Iterable[tuple[Data, str]] = (),
+    task: str | None = None,
+) -> Plan:
+    """How `train` would use memory for these rows and evaluation sets, without training: print it.
+
+    Arguments are those of `train`; an estimator may take the place of the dict of parameters.
 
     >>> print(plan({"n_neurons": 64, "n_jobs": 2, "memory_budget": "1GB"}, (np.ones((10_000, 5)), np.arange(10_000.0))))
     10,000 rows in 8 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
+      P'HP is made of 10,000 rows a round, P'G of all
       scores                                          0.1 MB
       weights of dense columns                        0.0 MB
       network outputs, then memberships               2.6 MB
@@ -193,10 +202,11 @@ def plan(params: Mapping[str, Any] | Parameters | None, data: Data, *, task: str
     """
     parameters, dataset = parameters_from(params), as_dataset(data)
     features, schema = ingest(dataset.X)
-    target = make_target(parameters, dataset.y, task)
+    target = make_target(parameters, dataset.y, task or getattr(params, "_task", None))
     family = family_for(parameters, features, schema, features.n_rows)
+    watched = [conform(d.X, schema, features.dense is not None, f"X of {name!r}") for name, d in _named(evals).items()]
     n_scores, n_threads = target.objective.n_outputs(target.y), thread_count(parameters.n_jobs)
-    return plan_for(parameters, features, family, target.objective, n_scores, features.n_rows, n_threads)
+    return plan_for(parameters, features, family, target.objective, n_scores, features.n_rows, n_threads, watched)
 
 
 def plan_for(
@@ -220,7 +230,7 @@ def plan_for(
         line_search=objective.line_search,
         n_grams=n_scores if parameters.hessian == "per_class" else 1,
         exact=n_rows <= EXACT_ROWS,
-        sampled=gram_share(parameters.gram_rows, n_rows, family.n_outputs) < 1.0,
+        gram_share=gram_share(parameters.gram_rows, n_rows, family.n_outputs),
         watched=watched,
     )
 

@@ -62,7 +62,8 @@ def _metavar(admitted: Range) -> str:
 def _in_words(admitted: Range) -> str:
     if isinstance(admitted, Anything):
         return ""
-    return expected(admitted).capitalize() + "."
+    words = expected(admitted)
+    return words[0].upper() + words[1:] + "."
 
 
 def expected(admitted: Range) -> str:

@@ -32,8 +32,14 @@ class Plan:
     form: str
     n_threads: int
     n_chunks: int
+    gram_share: float
     budget: int
     parts: tuple[tuple[str, int], ...]
+
+    @property
+    def gram_rows(self) -> int:
+        """Rows, on average and at most, that the Hessian sums are made of."""
+        return round(self.gram_share * self.n_rows)
 
     @property
     def n_bytes(self) -> int:
@@ -44,6 +50,7 @@ class Plan:
         lines = [
             f"{self.n_rows:,} rows in {self.n_chunks:,} chunk(s), K = {self.n_outputs}, {self.n_scores} score(s) a row"
             f", {self.n_threads} thread(s): network outputs are {passes}",
+            f"  P'HP is made of {self.gram_rows:,} rows a round, P'G of all",
             *(f"  {name:<42}{megabytes(size):>12}" for name, size in self.parts),
             f"  {'together, of ' + megabytes(self.budget) + ' to use':<42}{megabytes(self.n_bytes):>12}",
         ]
@@ -61,7 +68,7 @@ def make_plan(
     line_search: bool = False,
     n_grams: int = 1,
     exact: bool = False,
-    sampled: bool = False,
+    gram_share: float = 1.0,
     watched: Sequence[Features] = (),
 ) -> Plan:
     """The fastest plan that fits: first the buffer is given up, then the order of features, then threads.
@@ -71,6 +78,7 @@ def make_plan(
 
     >>> print(make_plan(Features(1_000_000), 64, 1, 2, memory_budget=10**9))
     1,000,000 rows in 62 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
+      P'HP is made of 1,000,000 rows a round, P'G of all
       scores                                          8.0 MB
       network outputs, then memberships             256.0 MB
       each thread's chunk                            19.1 MB
@@ -94,7 +102,7 @@ def make_plan(
     table = 4 * TILE * (largest if form == "dense" else min(TABLE_FEATURES, largest))
     needed = {
         "scores": 8 * (n + others) * C + (4 * n * C if line_search else 0),
-        "keys of the sample of rows": 8 * n if sampled else 0,
+        "keys of the sample of rows": 8 * n if gram_share < 1.0 else 0,
         "weights of dense columns": 16 * n_weights if n_weights <= TABLE_LIMIT else 0,
     }
 
@@ -113,10 +121,12 @@ def make_plan(
         listed = parts(hold, ordered, threads)
         least = sum(size for _, size in listed)
         if least <= budget or (memory_budget is None and (hold, ordered, threads) == ways[-1]):
-            return Plan(n, K, C, hold, form if ordered else "hashed", threads, len(chunks), budget, listed)
+            used = form if ordered else "hashed"
+            return Plan(n, K, C, hold, used, threads, len(chunks), gram_share, budget, listed)
+    besides = f" and {others:,} evaluation rows" if others else ""
     raise ValueError(
-        f"memory_budget must be at least {least} bytes ({megabytes(least)}) for {n:,} rows, K = {K} and {C} score(s) "
-        f"a row, got {megabytes(budget)}; a smaller n_neurons needs less"
+        f"memory_budget must be at least {least} bytes for {n:,} rows{besides}, K = {K} and {C} score(s) a row, "
+        f"got {budget} bytes; a smaller n_neurons needs less"
     )
 
 
