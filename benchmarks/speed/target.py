@@ -83,7 +83,7 @@ def problems(options: Options) -> list[Problem]:
             unit_rows=name in UNIT_ROWS,
             thin=options.quick,
         )
-        for name in options.pick(SETS, SETS[-2:])
+        for name in options.sets or options.pick(SETS, SETS[-2:])
     ]
 
 

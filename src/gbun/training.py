@@ -196,9 +196,9 @@ def plan(
       scores                                          0.1 MB
       weights of dense columns                        0.0 MB
       network outputs, then memberships               2.6 MB
-      each thread's chunk                             1.5 MB
+      each thread's chunk                             1.4 MB
       sums of the normal equations                    0.2 MB
-      together, of 1000.0 MB to use                   4.4 MB
+      together, of 1000.0 MB to use                   4.3 MB
     """
     parameters, dataset = parameters_from(params), as_dataset(data)
     features, schema = ingest(dataset.X)

@@ -32,9 +32,9 @@ def rows_in_chunk(n_rows: int, n_outputs: int, n_scores: int) -> int:
     return min(max(rows, least, LEAST_ROWS), MOST_ROWS, max(-(-n_rows // LEAST_CHUNKS), LEAST_ROWS))
 
 
-def gram_rows(chunk_rows: int, n_outputs: int) -> int:
-    """Rows of which a Gram is made at a time: a chunk's, or more where that is too few for BLAS."""
-    return max(chunk_rows, min(4 * n_outputs, GRAM_ROWS))
+def gram_rows(n_outputs: int) -> int:
+    """Rows of which a Gram is made at a time: enough for BLAS, few enough to be near when it reads them."""
+    return min(max(4 * n_outputs, 1024), GRAM_ROWS)
 
 
 def cut(features: Features, rows: int) -> list[slice]:

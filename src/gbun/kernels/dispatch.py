@@ -202,7 +202,7 @@ class NormalEquations:
         self.curvature = np.zeros((2,) if h.ndim == 1 else (2, C), dtype=SUM)
         self.exact, self.split, self.scratch = kernels.exact, kernels.split, kernels.threads.scratch
         self.own_gram = K <= OWN_GRAM and K % 16 == 0
-        self.n_outputs, self.capacity, self.waiting = K, gram_rows(max(map(len, kernels.chunks), default=0), K), 0
+        self.n_outputs, self.capacity, self.waiting = K, gram_rows(K), 0
 
     def add(self, z: FloatArray, g: FloatArray, h: FloatArray, sample: Picked | None) -> None:
         """Turn a chunk's Z into P and add what it has to say; A from the sample's rows, if there is one."""
@@ -220,22 +220,30 @@ class NormalEquations:
             root = np.sqrt(h).astype(MEMBERSHIP)
             rows.split_and_gram(z, *self.split, g[:, 0].astype(MEMBERSHIP), self.B[:, 0], picked, root, self.A)
         elif g.shape[1] == 1 and h.ndim == 1:
-            q, root = self._room_for(len(picked)), np.sqrt(h).astype(MEMBERSHIP)
-            rows.split(z, *self.split, g[:, 0].astype(MEMBERSHIP), self.B[:, 0], picked, root, q)
+            g32, root = g[:, 0].astype(MEMBERSHIP), np.sqrt(h).astype(MEMBERSHIP)
+            for first in range(0, len(z), self.capacity):
+                at, own = (
+                    slice(first, first + self.capacity),
+                    slice(*np.searchsorted(picked, [first, first + self.capacity])),
+                )
+                q = self._room_for(own.stop - own.start)
+                rows.split(z[at], *self.split, g32[at], self.B[:, 0], picked[own] - first, root[own], q)
         else:
             rows.memberships(z, *self.split)
             self.B += z.T @ g.astype(MEMBERSHIP)
             for c, A in enumerate(self.A if h.ndim == 2 else [self.A]):
-                q, root = self._room_for(len(picked)), np.sqrt(h if h.ndim == 1 else h[:, c]).astype(MEMBERSHIP)
-                rows.scaled_rows(z, picked, root, q)
+                root = np.sqrt(h if h.ndim == 1 else h[:, c]).astype(MEMBERSHIP)
+                for first in range(0, len(picked), self.capacity):
+                    own = slice(first, first + self.capacity)
+                    rows.scaled_rows(z, picked[own], root[own], self._room_for(len(picked[own]), A))
                 if h.ndim == 2:
                     self._flush(A)
 
-    def _room_for(self, n_rows: int) -> FloatArray:
+    def _room_for(self, n_rows: int, A: FloatArray | None = None) -> FloatArray:
         """Where the next rows of Q = sqrt(H) P go. A few rows wait until there are enough to make a Gram pay."""
         q = self.scratch.array("q", self.capacity, self.n_outputs)
         if self.waiting + n_rows > self.capacity:
-            self._flush(self.A)
+            self._flush(self.A if A is None else A)
         self.waiting += n_rows
         return q[self.waiting - n_rows : self.waiting]
 

@@ -81,9 +81,9 @@ def make_plan(
       P'HP is made of 1,000,000 rows a round, P'G of all
       scores                                          8.0 MB
       network outputs, then memberships             256.0 MB
-      each thread's chunk                            19.1 MB
+      each thread's chunk                            11.4 MB
       sums of the normal equations                    0.2 MB
-      together, of 1000.0 MB to use                 283.4 MB
+      together, of 1000.0 MB to use                 275.6 MB
     """
     n, K, C = features.n_rows, n_outputs, n_scores
     budget = int(SHARE_OF_FREE * free_memory()) if memory_budget is None else memory_budget
@@ -94,7 +94,7 @@ def make_plan(
     n_columns = 0 if features.dense is None else features.dense.shape[1]
     n_weights = n_columns * (K + PANEL)
     # Of a thread: outputs and their scaled copy (in float64, three copies), a Gram, derivatives and what they need.
-    copies = 24 * rows * K + 8 * K * K if exact else 4 * gram_rows(rows, K) * K + 4 * K * K
+    copies = 24 * rows * K + 8 * K * K if exact else 4 * gram_rows(K) * K + 4 * K * K
     working = 4 * rows * K + copies + 80 * rows * C
     working += 4 * TILE * (rows if n_entries else 0) + 4 * TILE * (n_columns + K if n_columns else 0)
     working += 12 * TABLE_LIMIT + 4 * rows * n_columns if n_weights > TABLE_LIMIT else 0
