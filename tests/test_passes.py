@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse
 
+import gbun
+from gbun.callbacks import Callback
 from gbun.data.features import Entries, Features
 from gbun.kernels import chunks, dispatch, forward, portable
 from gbun.kernels.threads import thread_count, threads
@@ -243,3 +246,34 @@ def test_the_number_of_threads(monkeypatch, given):
     limit = int(given) if given in ("1", "2", "64") else cores
     assert thread_count(None) == min(cores, limit)
     assert (thread_count(-1), thread_count(3)) == (cores, 3)
+
+
+# An interrupt
+
+
+class Interrupt(Callback):
+    """Raises from within a pass over the rows of the third round."""
+
+    def before_training(self, training, n_rounds):
+        self.training = training
+
+    def before_round(self, training, round_):
+        if round_ == 2:
+            derivatives = training.objective.derivatives
+
+            def interrupted(*args):
+                raise KeyboardInterrupt
+
+            object.__setattr__(training.objective, "derivatives", interrupted)
+            training.sample = replace(training.sample, keys=np.zeros(training.shard.n_rows, np.uint64))
+            self.restore = lambda: object.__setattr__(training.objective, "derivatives", derivatives)
+
+
+def test_rows_that_were_left_in_the_middle_of_a_round_say_so():
+    watcher, X = Interrupt(), np.random.default_rng(0).normal(size=(200, 4))
+    with pytest.raises(KeyboardInterrupt):
+        gbun.train({"n_neurons": 16}, (X, X[:, 0]), 5, callbacks=[watcher])
+    watcher.restore()
+    assert watcher.training.model().n_rounds == 2
+    with pytest.raises(RuntimeError, match=r"in the middle of a round.*init_model"):
+        watcher.training.rows.scores  # noqa: B018

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -447,31 +446,3 @@ def test_few_and_many_classes_learn(classes, hessian):
     params = {"objective": "softmax", "hessian": hessian, "n_neurons": 64, "density": 0.5, "learning_rate": 0.3}
     model = gbun.train(params, (X[:600], y[:600]), 12)
     assert (model.predict(X[600:]) == y[600:]).mean() > 0.9
-
-
-class Interrupt(Callback):
-    """Raises from within a pass over the rows of the third round."""
-
-    def before_training(self, training, n_rounds):
-        self.training = training
-
-    def before_round(self, training, round_):
-        if round_ == 2:
-            derivatives = training.objective.derivatives
-
-            def interrupted(*args):
-                raise KeyboardInterrupt
-
-            object.__setattr__(training.objective, "derivatives", interrupted)
-            training.sample = replace(training.sample, keys=np.zeros(training.shard.n_rows, np.uint64))
-            self.restore = lambda: object.__setattr__(training.objective, "derivatives", derivatives)
-
-
-def test_rows_that_were_left_in_the_middle_of_a_round_say_so():
-    watcher = Interrupt()
-    with pytest.raises(KeyboardInterrupt):
-        gbun.train(SMALL, TRAIN, 5, callbacks=[watcher])
-    watcher.restore()
-    assert watcher.training.model().n_rounds == 2
-    with pytest.raises(RuntimeError, match=r"in the middle of a round.*init_model"):
-        watcher.training.rows.scores  # noqa: B018

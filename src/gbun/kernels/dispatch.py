@@ -10,8 +10,9 @@ import numpy as np
 
 from gbun.data.features import Features
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
-from gbun.kernels import portable, products, rows
-from gbun.kernels.chunks import Chunk, gram_rows, make_chunks, rows_in_chunk
+from gbun.kernels import products, rows
+from gbun.kernels.chunks import Chunk, make_chunks, rows_in_chunk
+from gbun.kernels.equations import NormalEquations, Picked, Split, symmetric
 from gbun.kernels.forward import Weights, forward, weights
 from gbun.kernels.plan import Plan
 from gbun.kernels.simd import LANES
@@ -21,14 +22,11 @@ from gbun.networks import Family, Network
 Derivatives = Callable[[slice], tuple[FloatArray, FloatArray]]
 RowSums = Callable[[slice], FloatArray]
 """Sums over the rows of a chunk; over no rows for an empty slice, which tells their shape."""
-Picked = tuple[IntArray, FloatArray]
 Picker = Callable[[slice, FloatArray], Picked]
 """(chunk, its h) -> the rows, counted from its first and ascending, that the Hessian sums are made of, and their h."""
 
-VECTOR = LANES
 PER_LOG_2 = MEMBERSHIP(1.0 / np.log(2.0))  # e^v = 2^(v / log 2)
 RUNS = 64  # partial sums of the normal equations that are added up in the end
-OWN_GRAM = 128  # up to this K the Gram is made by our own kernel, which needs no copy of P; BLAS is for large ones
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class TrainingKernels(Kernels):
         """
         before, made = self._current, weights(network, self.features, keep=True)
         K, scratch = self.family.n_outputs, self.threads.scratch
-        past_caches = self.buffer is not None and K % VECTOR == 0
+        past_caches = self.buffer is not None and K % LANES == 0
         add = None if head is None else product(head)
 
         def work(chunk: Chunk) -> tuple[FloatArray, FloatArray]:
@@ -134,11 +132,11 @@ class TrainingKernels(Kernels):
                 chunk = self.chunks[number]
                 g, h = derivatives(chunk.rows)
                 z = self._outputs(chunk, self._current)
-                system = system or NormalEquations(self, h, g)
+                system = system or NormalEquations(g, h, self.split, self.exact, self.threads.scratch)
                 system.add(z, g, h, None if pick is None else pick(chunk.rows, h))
             if system is None:  # no rows at all: a worker whose share is empty
                 g, h = derivatives(slice(0, 0))
-                system = NormalEquations(self, h, g)
+                system = NormalEquations(g, h, self.split, self.exact, self.threads.scratch)
             return system.finished()
 
         parts = self.threads.map(work, runs)
@@ -147,7 +145,7 @@ class TrainingKernels(Kernels):
             A += a
             B += b
             curvature += c
-        return _symmetric(A), B, curvature
+        return symmetric(A), B, curvature
 
     def add_step(self, head: FloatArray, scores: FloatArray) -> None:
         """scores += P W"""
@@ -183,88 +181,10 @@ class TrainingKernels(Kernels):
         return p
 
     @property
-    def split(self) -> tuple[FloatArray, FloatArray, int]:
+    def split(self) -> Split:
         """Centre, factor and group size of the current round's memberships."""
         assert self._normalisation is not None, "the second pass comes second"
         return *self._normalisation, self.family.softmax_width
-
-
-class NormalEquations:
-    """A = P'HP, B = P'G and sum h over some chunks. float32 within a chunk and float64 across, or `exact`: float64.
-
-    With one Hessian for all scores A is K x K; with one for each, C x K x K.
-    """
-
-    def __init__(self, kernels: TrainingKernels, h: FloatArray, g: FloatArray) -> None:
-        K, C = kernels.family.n_outputs, g.shape[1]
-        self.A = np.zeros((K, K) if h.ndim == 1 else (C, K, K), dtype=SUM)
-        self.B = np.zeros((K, C), dtype=SUM)
-        self.curvature = np.zeros((2,) if h.ndim == 1 else (2, C), dtype=SUM)
-        self.exact, self.split, self.scratch = kernels.exact, kernels.split, kernels.threads.scratch
-        self.own_gram = K <= OWN_GRAM and K % 16 == 0
-        self.n_outputs, self.capacity, self.waiting = K, gram_rows(K), 0
-
-    def add(self, z: FloatArray, g: FloatArray, h: FloatArray, sample: Picked | None) -> None:
-        """Turn a chunk's Z into P and add what it has to say; A from the sample's rows, if there is one."""
-        picked = np.arange(len(z))
-        if sample is not None:
-            self.curvature[0] += h.sum(axis=0)
-            picked, h = sample
-            self.curvature[1] += h.sum(axis=0)
-        if self.exact:
-            rows.memberships(z, *self.split)
-            p = z.astype(SUM)
-            self.A += portable.grams(p[picked], h)
-            self.B += p.T @ g
-        elif g.shape[1] == 1 and h.ndim == 1 and self.own_gram:
-            root = np.sqrt(h).astype(MEMBERSHIP)
-            rows.split_and_gram(z, *self.split, g[:, 0].astype(MEMBERSHIP), self.B[:, 0], picked, root, self.A)
-        elif g.shape[1] == 1 and h.ndim == 1:
-            g32, root = g[:, 0].astype(MEMBERSHIP), np.sqrt(h).astype(MEMBERSHIP)
-            for first in range(0, len(z), self.capacity):
-                at, own = (
-                    slice(first, first + self.capacity),
-                    slice(*np.searchsorted(picked, [first, first + self.capacity])),
-                )
-                q = self._room_for(own.stop - own.start)
-                rows.split(z[at], *self.split, g32[at], self.B[:, 0], picked[own] - first, root[own], q)
-        else:
-            rows.memberships(z, *self.split)
-            self.B += z.T @ g.astype(MEMBERSHIP)
-            for c, A in enumerate(self.A if h.ndim == 2 else [self.A]):
-                root = np.sqrt(h if h.ndim == 1 else h[:, c]).astype(MEMBERSHIP)
-                for first in range(0, len(picked), self.capacity):
-                    own = slice(first, first + self.capacity)
-                    rows.scaled_rows(z, picked[own], root[own], self._room_for(len(picked[own]), A))
-                if h.ndim == 2:
-                    self._flush(A)
-
-    def _room_for(self, n_rows: int, A: FloatArray | None = None) -> FloatArray:
-        """Where the next rows of Q = sqrt(H) P go. A few rows wait until there are enough to make a Gram pay."""
-        q = self.scratch.array("q", self.capacity, self.n_outputs)
-        if self.waiting + n_rows > self.capacity:
-            self._flush(self.A if A is None else A)
-        self.waiting += n_rows
-        return q[self.waiting - n_rows : self.waiting]
-
-    def _flush(self, A: FloatArray) -> None:
-        """A += Q'Q: BLAS makes one triangle of it and mirrors that."""
-        q = self.scratch.array("q", self.capacity, self.n_outputs)[: self.waiting]
-        gram = self.scratch.array("gram", self.n_outputs, self.n_outputs)
-        np.matmul(q.T, q, out=gram)
-        A += gram
-        self.waiting = 0
-
-    def finished(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        if self.waiting:
-            self._flush(self.A)
-        return self.A, self.B, self.curvature
-
-
-def _symmetric(A: FloatArray) -> FloatArray:
-    """The lower triangle, mirrored."""
-    lower = np.tril(A)
-    return lower + np.swapaxes(np.tril(A, -1), -1, -2)
 
 
 def product(head: FloatArray) -> Callable[[FloatArray, FloatArray], None]:

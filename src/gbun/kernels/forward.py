@@ -55,7 +55,7 @@ class DenseTable:
 
 
 def weights(network: Network, features: Features, *, keep: bool) -> Weights:
-    """The weights of a round. `keep` makes tables of dense columns now, if they are small: for many blocks."""
+    """The weights of a round. `keep` makes tables of dense columns now, if they are small: for many chunks."""
     K = network.family.n_outputs
     states = np.zeros(-(-K // TILE) * TILE, dtype=np.uint32)
     states[:K] = initial_state(network.seeds)

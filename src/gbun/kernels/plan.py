@@ -88,18 +88,10 @@ def make_plan(
     n, K, C = features.n_rows, n_outputs, n_scores
     budget = int(SHARE_OF_FREE * free_memory()) if memory_budget is None else memory_budget
     chunks = cut(features, rows_in_chunk(n, K, C))
-    rows = max((c.stop - c.start for c in chunks), default=0)
     others = sum(s.n_rows for s in watched)
     n_entries = _entries(features) + sum(_entries(s) for s in watched)
-    n_columns = 0 if features.dense is None else features.dense.shape[1]
-    n_weights = n_columns * (K + PANEL)
-    # Of a thread: outputs and their scaled copy (in float64, three copies), a Gram, derivatives and what they need.
-    copies = 24 * rows * K + 8 * K * K if exact else 4 * gram_rows(K) * K + 4 * K * K
-    working = 4 * rows * K + copies + 80 * rows * C
-    working += 4 * TILE * (rows if n_entries else 0) + 4 * TILE * (n_columns + K if n_columns else 0)
-    working += 12 * TABLE_LIMIT + 4 * rows * n_columns if n_weights > TABLE_LIMIT else 0
-    largest = max((_entries(features, c) for c in chunks), default=0)
-    table = 4 * TILE * (largest if form == "dense" else min(TABLE_FEATURES, largest))
+    n_weights = _columns(features) * (K + PANEL)
+    working, table = thread_bytes(features, chunks, K, C, form, exact)
     needed = {
         "scores": 8 * (n + others) * C + (4 * n * C if line_search else 0),
         "keys of the sample of rows": 8 * n if gram_share < 1.0 else 0,
@@ -128,6 +120,24 @@ def make_plan(
         f"memory_budget must be at least {least} bytes for {n:,} rows{besides}, K = {K} and {C} score(s) a row, "
         f"got {budget} bytes; a smaller n_neurons needs less"
     )
+
+
+def thread_bytes(features: Features, chunks: list[slice], K: int, C: int, form: str, exact: bool) -> tuple[int, int]:
+    """What a thread needs for a chunk, and beside that for a table of the weights of its features."""
+    rows = max((c.stop - c.start for c in chunks), default=0)
+    n_columns = _columns(features)
+    # Outputs and their scaled copy (in float64, three copies), a Gram, derivatives and what they need.
+    copies = 24 * rows * K + 8 * K * K if exact else 4 * gram_rows(K) * K + 4 * K * K
+    working = 4 * rows * K + copies + 80 * rows * C
+    working += 4 * TILE * (rows if features.sparse is not None else 0) + 4 * TILE * (n_columns + K if n_columns else 0)
+    if n_columns * (K + PANEL) > TABLE_LIMIT:  # then weights of dense columns are each thread's own
+        working += 12 * TABLE_LIMIT + 4 * rows * n_columns
+    largest = max((_entries(features, c) for c in chunks), default=0)
+    return working, 4 * TILE * (largest if form == "dense" else min(TABLE_FEATURES, largest))
+
+
+def _columns(features: Features) -> int:
+    return 0 if features.dense is None else features.dense.shape[1]
 
 
 def _entries(features: Features, rows: slice | None = None) -> int:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from gbun.data.features import Features
 from gbun.dtypes import FEATURE_ID, SUM, FloatArray
-from gbun.kernels.dispatch import Derivatives, Picked, Picker, RowSums
+from gbun.kernels.dispatch import Derivatives, Picker, RowSums
+from gbun.kernels.equations import Picked
 
 Keys = NDArray[np.uint64]
 GOLDEN, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
