@@ -1,6 +1,6 @@
 # Each target works on a fresh machine with Python >= 3.10, make and access to a package index.
 
-.PHONY: demo test check setup bench-accuracy bench-speed
+.PHONY: demo test check setup bench-accuracy bench-wide bench-speed
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
@@ -25,3 +25,8 @@ bench-speed: setup ## make bench-speed [DATA=folder] [ARGS="--quick"]
 bench-accuracy: setup ## make bench-accuracy DATA=folder [ARGS="--only letter"]
 	@test -n "$(DATA)" || { echo 'usage: make bench-accuracy DATA=folder-of-data-sets [ARGS="--only letter"]'; exit 2; }
 	.venv/bin/python -m benchmarks.accuracy --data "$(DATA)" $(ARGS)
+
+bench-wide: setup ## make bench-wide DATA=folder [ARGS="--part tuned --sets a9a"]
+	@test -n "$(DATA)" || { echo 'usage: make bench-wide DATA=folder-of-data-sets [ARGS="--part tuned"]'; exit 2; }
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[wide]'
+	.venv/bin/python -m benchmarks.accuracy --wide --data "$(DATA)" $(ARGS)

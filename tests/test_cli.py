@@ -135,7 +135,7 @@ def test_training_is_the_same_as_in_python(call, models, folder):
 def test_every_parameter_has_an_option_with_its_sentence_and_default(call):
     text = " ".join(call("train", "--help").out.replace("│", " ").split())
     for field in parameter_fields():
-        entry = re.split(rf"{option_name(field.name)} (?:NAME|INTEGER|NUMBER|VALUE) ", text)[1]
+        entry = re.split(rf"{option_name(field.name)} (?:NAME|INTEGER|NUMBER|VALUE|true\|false) ", text)[1]
         assert entry.startswith(field.metadata["sentence"])
         if field.default is not None:
             assert entry[entry.index("[default: ") :].startswith(f"[default: {field.default}]")
@@ -147,7 +147,8 @@ def test_every_parameter_reaches_the_training(call, tmp_path):
         "reg_form": "absolute", "temperature": 1.5, "group_size": 8, "density": 0.5, "scale": "none",
         "network": "hashed", "hessian": "per_class", "quantile": 0.25, "huber_delta": 2.0,
         "tweedie_power": 1.2, "eval_metric": "accuracy", "early_stopping_rounds": 2, "validation_fraction": 0.2,
-        "n_jobs": 1, "random_state": 7, "verbose": 1, "gram_rows": 0.5, "memory_budget": "300MB",
+        "n_jobs": 1, "random_state": 7, "verbose": 1, "gram_rows": 0.5, "memory_budget": "300MB", "init": "linear",
+        "linear_l2": 0.5, "linear_bits": 12, "refit": False,
     }  # fmt: skip
     assert set(given) == {f.name for f in parameter_fields()}, "a new parameter belongs into this test"
     options = [text for name, value in given.items() for text in (option_name(name), value)]
@@ -164,7 +165,7 @@ def test_early_stopping_and_several_metrics(call, tmp_path):
     options = ("--early-stopping-rounds", 2, "--eval-metric", "auc,log_loss", "--temperature", "none")
     said = call(
         "train", "train.svm", "--valid", "test.svm", "--model", tmp_path / "m.gbun", "--quiet", *options,
-        "--n-neurons", 64, "--learning-rate", 1,
+        "--n-neurons", 16, "--learning-rate", 0.1, "--init", "constant",
     )  # fmt: skip
     assert said.err == ""
     model = gbun.load_model(tmp_path / "m.gbun")

@@ -323,7 +323,8 @@ def test_names_are_ids_by_their_hash():
 def test_any_words_are_their_counts(rows):
     counts = [{word: row.count(word) for word in row} for row in rows]
     y = np.arange(len(rows), dtype=float)
-    same_model(fit(rows, y, n_estimators=1), fit(counts, y, n_estimators=1))
+    given = {"n_estimators": 1, "scale": "log+idf+unit"}
+    same_model(fit(rows, y, **given), fit(counts, y, **given))
 
 
 def test_empty_rows_among_others():

@@ -55,7 +55,7 @@ def test_the_buffer_is_given_up_first_then_the_order_of_features_then_threads():
 def test_the_least_budget_works_and_one_byte_less_does_not():
     X, y = clicks()
     least = least_budget(n_threads=1)
-    parameters = {"n_neurons": 64, "n_jobs": 1, "n_estimators": 2}
+    parameters = {"n_neurons": 64, "n_jobs": 1, "n_estimators": 2, "init": "constant"}
     gbun.GBUNClassifier(**parameters, memory_budget=least).fit(X, y)
     with pytest.raises(
         ValueError, match=rf"memory_budget must be at least {least} bytes .*6,000 rows, K = 64.*got {least - 1} bytes"
@@ -160,7 +160,8 @@ def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
     least = least_budget(n_neurons, X=X, n_threads=1)
     held = make_plan(features_of(X), n_neurons, 1, 1, memory_budget=10**9).n_bytes
     budget = {"held": held, "made again": held - 4 * 40_000 * n_neurons, "least": least}[kind]
-    parameters = Parameters(n_neurons=n_neurons, objective="logistic", memory_budget=budget, gram_rows=1.0)
+    given = {"n_neurons": n_neurons, "objective": "logistic", "gram_rows": 1.0, "init": "constant"}
+    parameters = Parameters(**given, memory_budget=budget)
     with threads(1) as pool:
         warm = prepare(parameters, Dataset(X, y), {}, pool)
         add_round(warm, 0)  # compile

@@ -8,11 +8,11 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbun.boosting import add_round, minimise_convex
+from gbun.boosting import add_round
 from gbun.config import Parameters
 from gbun.kernels.portable import moments
 from gbun.kernels.threads import threads
-from gbun.solve import normaliser, solve_head
+from gbun.solve import minimise_convex, normaliser, solve_head
 from gbun.training import Dataset, prepare
 
 N_ROWS, N_COLUMNS = 60, 5

@@ -158,7 +158,7 @@ def test_a_sampled_model_is_close_to_the_whole_one_and_has_seeded_bits(n):
     tolerance = 2e-6 * np.abs(half).max() if n == 900 else 2e-4 * np.abs(half).max()
     order = np.random.default_rng(1).permutation(n)
     np.testing.assert_allclose(fitted(X[order], y[order]), half[order], atol=tolerance)
-    sparse_form = {"temperature": 2.0, "group_size": 16, "density": 0.1, "scale": "none"}
+    sparse_form = {"temperature": 2.0, "group_size": 16, "density": 0.1, "scale": "none", "init": "constant"}
     np.testing.assert_allclose(
         fitted(scipy.sparse.csr_array(X), y, **sparse_form), fitted(X, y, **sparse_form), atol=1e-3
     )

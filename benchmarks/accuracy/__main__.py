@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,7 @@ from benchmarks.accuracy.learners import LEARNERS, PEER_SETTINGS, score
 from benchmarks.accuracy.memory import memory_table
 from benchmarks.accuracy.picture import draw
 from benchmarks.accuracy.problems import PROBLEMS, Problem, Split, split
+from benchmarks.accuracy.wide.command import main as wide
 
 REPORTED = {
     "accuracy": ("accuracy", "macro_precision", "average_precision", "log_loss"),
@@ -112,7 +114,11 @@ def show(results: list[dict[str, Any]], console: Console) -> None:
 
 
 def main() -> None:
+    if "--wide" in sys.argv[1:]:  # a comparison of its own, with its own arguments
+        wide()
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
+    parser.add_argument("--wide", action="store_true", help="eight wide sets instead; --wide --help says more")
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--only", default="", help="comma-separated names; all by default")
     parser.add_argument("--no-peers", action="store_true")

@@ -2,6 +2,7 @@
 
     python -m benchmarks.speed --data FOLDER [--only PART ...] [--quick] [--threads N] [--output FOLDER]
 
-Parts: rounds, kernels, scaling, prediction, target. Whatever is compared takes turns within one run, a unit of work
-each, so that a machine that is slower for a minute is slower for all of them.
+Parts: rounds, kernels, scaling, prediction. Whatever is compared takes turns within one run, a unit of work each, so
+that a machine that is slower for a minute is slower for all of them. Seconds until a score is reached are measured by
+the part `target` of `python -m benchmarks.accuracy --wide`.
 """

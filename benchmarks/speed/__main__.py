@@ -10,7 +10,7 @@ from types import ModuleType
 
 from rich.console import Console
 
-from benchmarks.speed import kernels, picture, prediction, report, rounds, scaling, target
+from benchmarks.speed import kernels, picture, prediction, report, rounds, scaling
 from benchmarks.speed.options import Options
 
 PARTS: dict[str, ModuleType] = {
@@ -18,7 +18,6 @@ PARTS: dict[str, ModuleType] = {
     "kernels": kernels,
     "scaling": scaling,
     "prediction": prediction,
-    "target": target,
 }
 
 
@@ -26,7 +25,7 @@ def main() -> None:
     args = arguments()
     warnings.filterwarnings("ignore", module="lightgbm|xgboost|sklearn")
     console = Console(width=200)
-    options = Options(args.data, args.threads, args.quick, console, tuple(args.sets) if args.sets else None)
+    options = Options(args.data, args.threads, args.quick, console)
     output = args.output or Path("results/speed_quick" if args.quick else "results/speed")
     output.mkdir(parents=True, exist_ok=True)
     parts = report.read(output / "speed.json")
@@ -46,7 +45,6 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of the data sets; without it only generated rows are used")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
-    parser.add_argument("--sets", nargs="+", choices=target.SETS, metavar="SET", help="of the part target; all")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, K = 64, few repeats")
     parser.add_argument("--threads", type=int, default=2, help="of every learner")
     parser.add_argument("--output", type=Path, help="results/speed by default, results/speed_quick with --quick")

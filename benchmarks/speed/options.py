@@ -20,7 +20,6 @@ class Options:
     threads: int
     quick: bool
     console: Console
-    sets: tuple[str, ...] | None = None  # of the part "target"
 
     def rows(self, n: int) -> int:
         return n // QUICK if self.quick else n

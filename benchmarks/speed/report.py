@@ -14,7 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 Row = dict[str, Any]
-PACKAGES = ("gbun", "numpy", "scipy", "numba", "lightgbm", "xgboost", "xgboost-cpu")
+PACKAGES = (
+    *("gbun", "numpy", "scipy", "numba", "scikit-learn"),
+    *("lightgbm", "xgboost", "xgboost-cpu", "catboost", "vowpalwabbit"),
+)
 
 
 def show(rows: list[Row], console: Console) -> None:

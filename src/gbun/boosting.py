@@ -5,7 +5,7 @@ W = -(P'HP + lambda I)^-1 P'G,   P = softmax(tau x normalise(X N_t)),   scores +
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -20,13 +20,12 @@ from gbun.description import Description
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows, TrainingRows, step_of
 from gbun.kernels.sampling import GramSample, whole_from_sample
+from gbun.linear import LinearStart
 from gbun.metrics.base import Metric
 from gbun.model import Model
 from gbun.networks import Family
 from gbun.objectives import Objective
-from gbun.solve import Normaliser, normaliser, solve_head
-
-LONGEST_STEP = 1e3  # in Newton steps of the shared system: beyond, a flat stretch has been taken for a parabola
+from gbun.solve import Normaliser, minimise_convex, normaliser, solve_head
 
 
 @dataclass
@@ -47,6 +46,7 @@ class Training:
     scaling: Scaling
     objective: Objective
     start: FloatArray
+    linear: LinearStart | None
     description: Description
     shard: Shard
     rows: TrainingRows
@@ -59,6 +59,7 @@ class Training:
     heads: list[FloatArray] = field(default_factory=list)
     best_round: int | None = None
     best_score: float | None = None
+    trial: bool = False  # a training on part of the rows that finds out how many rounds help
 
     @property
     def n_rounds(self) -> int:
@@ -75,6 +76,7 @@ class Training:
             np.array([n.centre for n in complete], dtype=np.float32).reshape(-1, K),
             np.array([n.factor for n in complete], dtype=np.float32).reshape(-1, K),
             np.array(self.heads, dtype=np.float32).reshape(-1, K, C),
+            self.linear,
         )
 
     def model(self) -> Model:
@@ -86,19 +88,26 @@ class Training:
         del self.normalisers[n_rounds:], self.heads[n_rounds:]
 
 
-def boost(training: Training, n_rounds: int, callbacks: Sequence[Callback]) -> None:
-    """Add up to `n_rounds` rounds. An interrupt loses none of those that are complete."""
-    first, began = training.n_rounds, perf_counter()
+def boost(training: Training, n_rounds: int, callbacks: Sequence[Callback], others: Sequence[Training] = ()) -> None:
+    """Add up to `n_rounds` rounds. An interrupt loses none of those that are complete.
+
+    `others` are boosted in step, on other parts of the same rows; callbacks then see means of what all of them report.
+    """
+    runs, first, began = [training, *others], training.n_rounds, perf_counter()
     watching: list[Callback] = []
     try:
         for callback in sorted(callbacks, key=lambda c: c.last):
             callback.before_training(training, n_rounds)
             watching.append(callback)
+        at_start = RoundReport(first - 1, means([evaluate(run) for run in runs]), perf_counter() - began)
+        for callback in watching:
+            callback.after_start(training, at_start)
         for t in range(first, first + n_rounds):
-            for callback in watching:
-                callback.before_round(training, t)
-            add_round(training, t)
-            report = RoundReport(t, evaluate(training), perf_counter() - began)
+            for run in runs:
+                for callback in watching:
+                    callback.before_round(run, t)
+                add_round(run, t)
+            report = RoundReport(t, means([evaluate(run) for run in runs]), perf_counter() - began)
             if any([callback.after_round(training, report) for callback in watching]):  # noqa: C419 - all must see it
                 break
         for callback in watching:
@@ -156,32 +165,6 @@ def step_length(training: Training, head: FloatArray) -> float:
     return minimise_convex(along)
 
 
-def minimise_convex(along: Callable[[float], tuple[float, float]], most: int = 8) -> float:
-    """The step at which the slope of a convex function has fallen to a tenth, Newton's steps kept in a bracket."""
-    low, high, alpha = 0.0, np.inf, 0.0
-    slope, curvature = first, _ = along(0.0)
-    if not (first < 0.0 < curvature):
-        return 1.0
-    for _ in range(most):
-        if slope < 0.0:
-            low = alpha
-        else:
-            high = alpha
-        step = min(alpha - slope / curvature, LONGEST_STEP) if curvature > 0.0 else np.inf
-        alpha = step if low < step < high else _within(low, high)
-        slope, curvature = along(alpha)
-        if abs(slope) <= -0.1 * first:
-            return alpha
-    return alpha if slope < 0.0 else low  # not found in time: the longest step known to descend
-
-
-def _within(low: float, high: float) -> float:
-    """A step inside the bracket, by orders of magnitude: too long ones may be far too long."""
-    if high == np.inf:
-        return 4.0 * low
-    return float(np.sqrt(low * high)) if low > 0.0 else 0.1 * high
-
-
 def evaluate(training: Training) -> Evaluations:
     """Each metric on each evaluation set, as of now."""
     values: Evaluations = {}
@@ -192,3 +175,11 @@ def evaluate(training: Training) -> Evaluations:
             for m in training.metrics
         }
     return values
+
+
+def means(evaluations: Sequence[Evaluations]) -> Evaluations:
+    """The mean of each metric on each set."""
+    return {
+        name: {metric: float(np.mean([e[name][metric] for e in evaluations])) for metric in metrics}
+        for name, metrics in evaluations[0].items()
+    }

@@ -31,8 +31,13 @@ class Callback:
 
     last = False
     """Whether `after_training` waits for all others, because they may still change the model."""
+    during_trial = False
+    """Whether it also watches the training on part of the rows that finds the number of rounds (`training.trial`)."""
 
     def before_training(self, training: Training, n_rounds: int) -> None: ...
+
+    def after_start(self, training: Training, report: RoundReport) -> None:
+        """Before the first round: how good the start is; the report's round is one below the first."""
 
     def before_round(self, training: Training, round_: int) -> None: ...
 
@@ -46,11 +51,18 @@ class Callback:
 
 
 class History(Callback):
-    """Keeps every metric of every round: `values[set][metric]` is a list."""
+    """Keeps every metric of every round: `values[set][metric]` is a list; `start` has those before the first round."""
+
+    during_trial = True
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, list[float]]] = {}
+        self.start: Evaluations = {}
         self.seconds: list[float] = []
+
+    def after_start(self, training: Training, report: RoundReport) -> None:
+        self.start |= report.evaluations
+        self.seconds = []
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         self.seconds.append(report.seconds)
@@ -63,17 +75,23 @@ class History(Callback):
 class EarlyStopping(Callback):
     """Stops after `rounds` rounds without improvement and keeps the model of the best round.
 
-    Watches `metric` on evaluation set `name`; by default the last metric on the last set.
+    An improvement is more than `min_delta`, and more than `min_gain` of the best value so far. Watches `metric` on
+    evaluation set `name`; by default the last metric on the last set. The start counts as well: where no round
+    improves on it, none is kept, and the best round is the one before the first.
     """
 
     def __init__(
-        self, rounds: int, *, metric: str | None = None, name: str | None = None, min_delta: float = 0.0
-    ) -> None:
+        self, rounds: int, *, metric: str | None = None, name: str | None = None, min_delta: float = 0.0,
+        min_gain: float = 0.0,
+    ) -> None:  # fmt: skip
         if rounds < 1:
             raise ValueError(f"rounds must be at least 1, got {rounds}")
         if min_delta < 0:
             raise ValueError(f"min_delta must not be negative, got {min_delta}")
-        self.rounds, self.metric, self.name, self.min_delta = rounds, metric, name, min_delta
+        if not 0 <= min_gain < 1:
+            raise ValueError(f"min_gain must be in [0, 1), got {min_gain}")
+        self.rounds, self.metric, self.name = rounds, metric, name
+        self.min_delta, self.min_gain = min_delta, min_gain
 
     def before_training(self, training: Training, n_rounds: int) -> None:
         if not training.evaluations:
@@ -86,7 +104,12 @@ class EarlyStopping(Callback):
         if watched not in metrics:
             raise ValueError(f"metric must be one of the metrics {list(metrics)}, got {self.metric!r}")
         self.watched_metric, self.sign = watched, 1.0 if metrics[watched].higher_is_better else -1.0
-        self.best_value, self.best_round = -math.inf, -1
+        self.best_value, self.best_round = -math.inf, training.n_rounds - 1
+
+    def after_start(self, training: Training, report: RoundReport) -> None:
+        value = self.sign * report.evaluations[self.watched_set][self.watched_metric]
+        if not math.isnan(value):  # nothing is known of a start that has no score
+            self.best_value = value
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         return self.improves_no_more(report.evaluations[self.watched_set][self.watched_metric], report.round)
@@ -99,7 +122,8 @@ class EarlyStopping(Callback):
                 f"round {round_}; choose another metric or a set with all classes"
             )
         value = self.sign * metric
-        if value > self.best_value + self.min_delta or self.best_round < 0:
+        needed = max(self.min_delta, self.min_gain * abs(self.best_value)) if math.isfinite(self.best_value) else 0.0
+        if value > self.best_value + needed:
             self.best_value, self.best_round = value, round_
         return round_ - self.best_round >= self.rounds
 
@@ -116,6 +140,7 @@ class Checkpoint(Callback):
     """
 
     last = True  # early stopping cuts the model back first
+    during_trial = True
 
     def __init__(self, path: str | Path, every: int = 10) -> None:
         if every < 1:
@@ -149,6 +174,8 @@ class LearningRateSchedule(Callback):
     0.3
     """
 
+    during_trial = True
+
     def __init__(self, schedule: Callable[[int], float]) -> None:
         if not callable(schedule):
             raise ValueError(f"schedule must be a function of the round, got {schedule!r}")
@@ -162,7 +189,9 @@ class LearningRateSchedule(Callback):
 
 
 class TimeBudget(Callback):
-    """Stops after the round in which `seconds` have passed."""
+    """Stops after the round in which `seconds` have passed; a trial may take half of them."""
+
+    during_trial = True
 
     def __init__(self, seconds: float) -> None:
         if not seconds > 0:
@@ -170,7 +199,11 @@ class TimeBudget(Callback):
         self.seconds = seconds
 
     def before_training(self, training: Training, n_rounds: int) -> None:
-        self.deadline = perf_counter() + self.seconds
+        now = perf_counter()
+        if training.trial:
+            self.began, self.deadline = now, now + self.seconds / 2
+        else:
+            self.deadline = self.__dict__.pop("began", now) + self.seconds
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         return perf_counter() >= self.deadline
@@ -219,6 +252,10 @@ class Log(Callback):
     def before_training(self, training: Training, n_rounds: int) -> None:
         sys.stderr.write(f"{training.rows.plan}\n")
 
+    def after_start(self, training: Training, report: RoundReport) -> None:
+        if report.evaluations:
+            sys.stderr.write(f"start  {_words(report.evaluations)}\n")
+
     def after_round(self, training: Training, report: RoundReport) -> bool:
         if (report.round + 1) % self.every == 0:
             sys.stderr.write(f"round {report.round + 1}  {report.seconds:.1f} s  {_words(report.evaluations)}\n")
@@ -229,5 +266,5 @@ def _words(evaluations: Evaluations) -> str:
     return "  ".join(f"{n} {m} {v:.5g}" for n, metrics in evaluations.items() for m, v in metrics.items())
 
 
-def callbacks_for_verbosity(verbose: int) -> list[Any]:
-    return [ProgressBar()] if verbose == 1 else [Log()] if verbose > 1 else []
+def callbacks_for_verbosity(verbose: int, doing: str = "boosting") -> list[Any]:
+    return [ProgressBar(doing)] if verbose == 1 else [Log()] if verbose > 1 else []

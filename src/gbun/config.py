@@ -119,6 +119,56 @@ def size_in_bytes(value: object) -> int | None:
     return int(size)
 
 
+SCALING_STEPS = ("log", "standard", "max_abs", "idf", "unit")
+
+
+class Scale:
+    """'auto', 'none', or steps joined by '+'."""
+
+    optional = False
+
+    def __str__(self) -> str:
+        return (
+            "'auto', 'none', or some of 'log', one of 'standard', 'max_abs', 'idf', and 'unit', in this order and "
+            "joined by '+', such as 'log+idf+unit' ('unit' does not go with 'standard')"
+        )
+
+    def admits(self, value: object) -> bool:
+        try:
+            scaling_steps(str(value))
+        except ValueError:
+            return False
+        return isinstance(value, str)
+
+
+def scaling_steps(name: str) -> tuple[str, ...] | None:
+    """The steps a name stands for; None for "auto", which looks at the data.
+
+    >>> scaling_steps("log+idf+unit"), scaling_steps("none"), scaling_steps("auto")
+    (('log', 'idf', 'unit'), (), None)
+    """
+    if name in ("auto", "none"):
+        return None if name == "auto" else ()
+    steps = tuple(name.split("+"))
+    places = [SCALING_STEPS.index(step) for step in steps]  # a ValueError where there is no such step
+    about_columns = [step for step in steps if step in SCALING_STEPS[1:4]]
+    if places != sorted(set(places)) or len(about_columns) > 1 or {"standard", "unit"} <= set(steps):
+        raise ValueError(f"not a sequence of scaling steps: {name!r}")
+    return steps
+
+
+class Flag:
+    """Yes or no."""
+
+    optional = False
+
+    def __str__(self) -> str:
+        return "True or False"
+
+    def admits(self, value: object) -> bool:
+        return isinstance(value, bool)
+
+
 class Anything:
     """Checked where it is used."""
 
@@ -129,7 +179,7 @@ class Anything:
         return True
 
 
-Range = Interval | Choice | Size | Anything
+Range = Interval | Choice | Size | Scale | Flag | Anything
 T = TypeVar("T")
 
 
@@ -161,8 +211,30 @@ class Parameters:
         "multi-output forms when y has several columns. A function (y, scores, weight) -> (gradient, Hessian) is "
         "used as it is.",
     )
-    n_estimators: int = parameter(
-        100, Interval(1, UNBOUNDED, integral=True), "Number of boosting rounds, one network each."
+    n_estimators: int | None = parameter(
+        None,
+        Interval(0, UNBOUNDED, integral=True, optional=True),
+        "Number of boosting rounds, one network each; 0 leaves the start alone. None: as many as help, found with "
+        "early stopping on rows held out for it, at most 200.",
+    )
+    init: str = parameter(
+        "auto",
+        Choice(("auto", "linear", "constant")),
+        "Where boosting starts: 'linear' fits a linear model for the same objective first, 'constant' takes the best "
+        "constant, the paper's. 'auto': linear where there are sparse features and the model is better than the "
+        "constant on rows held out.",
+    )
+    linear_l2: float | None = parameter(
+        None,
+        Interval(0, UNBOUNDED, optional=True),
+        "L2 penalty of the linear start, in units of the mean curvature of a weight. None: the best of 16, 4, 1, 1/4, "
+        "... on the set that decides early stopping, or on rows held out for it.",
+    )
+    linear_bits: int | None = parameter(
+        None,
+        Interval(8, 24, integral=True, optional=True),
+        "The linear start keeps weights of sparse features in 2^linear_bits buckets, or one for each column where "
+        "columns are no more than that. None: as many as features, up to 2^22 weights.",
     )
     n_neurons: int | None = parameter(
         None,
@@ -203,9 +275,10 @@ class Parameters:
     )
     scale: str = parameter(
         "auto",
-        Choice(("auto", "standard", "none")),
-        "'auto': dense columns are standardised inside the model, sparse ones left as they are; 'standard': both are "
-        "divided by their deviation; 'none': neither.",
+        Scale(),
+        "How features are scaled inside the model: 'log' log(1 + x), 'standard' (x - mean) / deviation, 'max_abs' x / "
+        "largest, 'idf' inverse document frequency, 'unit' rows of length 1. 'auto': dense columns 'standard', counts "
+        "and words 'log+idf+unit', one-hot columns and rows of length 1 'none', other sparse numbers 'max_abs'.",
     )
     network: str = parameter(
         "auto",
@@ -259,13 +332,21 @@ class Parameters:
         None,
         Interval(1, UNBOUNDED, integral=True, optional=True),
         "Stop when the last metric on the last evaluation set has not improved for this many rounds, and keep the "
-        "best round. None: never.",
+        "best round. Without an evaluation set, rows are held out. None: never where n_estimators is a number, "
+        "otherwise 20.",
         group="evaluation",
     )
     validation_fraction: float = parameter(
         0.1,
         Interval(0, 1, "neither"),
-        "The share of rows held out when early stopping is asked for without an evaluation set.",
+        "The share of rows held out for early stopping and to choose linear_l2, where no evaluation set decides.",
+        group="evaluation",
+    )
+    refit: bool = parameter(
+        True,
+        Flag(),
+        "After early stopping on rows held out, train again on all rows, for the number of rounds that was best. "
+        "False: keep the model that has not seen them, in half the time.",
         group="evaluation",
     )
     n_jobs: int | None = parameter(

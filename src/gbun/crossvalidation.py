@@ -12,10 +12,11 @@ from gbun.boosting import Training, add_round, evaluate
 from gbun.callbacks import EarlyStopping
 from gbun.config import Parameters, parameters_from
 from gbun.data.ingest import ingest
+from gbun.defaults import MOST_ROUNDS, PATIENCE
 from gbun.kernels.threads import Threads, threads
 from gbun.splits import deal
 from gbun.targets import make_target
-from gbun.training import Data, as_dataset, assemble, make_shard, with_rounds
+from gbun.training import Data, Problem, as_dataset, assemble, make_shard, with_rounds
 
 
 def cv(
@@ -35,6 +36,8 @@ def cv(
     """
     parameters = with_rounds(parameters_from(params), num_boost_round)
     n_rounds, patience = parameters.n_estimators, parameters.early_stopping_rounds
+    if n_rounds is None:
+        n_rounds, patience = MOST_ROUNDS, patience or PATIENCE
     stopper = None if patience is None else EarlyStopping(patience)
     results: dict[str, list[float]] = {}
     with threads(parameters.n_jobs) as pool:
@@ -68,4 +71,4 @@ def _folds(
         raise ValueError(f"nfold must be from 2 to the number of rows ({shard.n_rows}), got {nfold!r}")
     fold = deal(target.y, nfold, seed, stratified and target.task == "classification")
     parts = [(shard.take(np.flatnonzero(fold != k)), shard.take(np.flatnonzero(fold == k))) for k in range(nfold)]
-    return [assemble(parameters, target, schema, train, {"valid": valid}, pool) for train, valid in parts]
+    return [assemble(Problem(parameters, target, schema, train, {"valid": valid}), pool) for train, valid in parts]

@@ -18,6 +18,12 @@ SPARSE_TEMPERATURE = 1.0
 GRAM_ROWS, LEAST_GRAM_ROWS = 128, 16  # for each output
 EXACT_ROWS = 2**12  # up to here normal equations are float64 throughout: rounding has no rows to average over
 FEW_ROWS = 2**15  # up to here nothing is gained by a sample
+MOST_ROUNDS = 300
+PATIENCE = 20
+LEAST_GAIN = 1e-4  # of the validation score within so many rounds; less is not worth the time
+LEAST_ROWS_TO_HOLD_OUT = 50  # fewer are too few to choose anything by
+UNJUDGED_ROUNDS, UNJUDGED_L2 = 100, 1.0  # where no rows can judge
+FEW_ROWS_TO_JUDGE_BY, FOLDS = 5000, 5  # below so many rows a tenth says little: each fold judges once
 
 
 def family_for(parameters: Parameters, features: Features, schema: Schema, n_rows: int) -> Family:
@@ -57,6 +63,11 @@ def gram_share(gram_rows: float | None, n_rows: int, n_outputs: int) -> float:
     if gram_rows is None:
         return min(1.0, max(GRAM_ROWS * n_outputs, FEW_ROWS) / n_rows)
     return min(1.0, max(gram_rows, LEAST_GRAM_ROWS * n_outputs / n_rows))
+
+
+def starts_linear(init: str, features: Features) -> bool:
+    """Whether a linear model is fitted first: where sparse features are, linear effects are most of what there is."""
+    return init == "linear" or (init == "auto" and features.sparse is not None)
 
 
 def seed_of(random_state: Any) -> int:

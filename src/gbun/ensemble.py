@@ -1,4 +1,4 @@
-"""The fitted ensemble: recipes, normalisations and heads; and the running scores of a set of rows."""
+"""The fitted ensemble: the start, recipes, normalisations and heads; and the running scores of a set of rows."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import Kernels, Plan, Step, TrainingKernels
 from gbun.kernels.dispatch import Derivatives, Picker, RowSums
 from gbun.kernels.threads import Threads
+from gbun.linear import LinearStart
 from gbun.networks import Family, Network
 from gbun.objectives import Objective
 from gbun.solve import Normaliser
@@ -23,7 +24,8 @@ from gbun.solve import Normaliser
 
 @dataclass(frozen=True)
 class Ensemble:
-    """scores(x) = start + sum_t P_t(x) W_t: T networks by recipe, their normalisation (T x K) and heads (T x K x C).
+    """scores(x) = start + phi(x) theta + sum_t P_t(x) W_t: a start, constant or linear; T networks by recipe, their
+    normalisation (T x K) and heads (T x K x C).
 
     Heads are stored as they are added: shrinkage and step length are multiplied in.
     """
@@ -35,6 +37,7 @@ class Ensemble:
     centres: FloatArray
     factors: FloatArray
     heads: FloatArray
+    linear: LinearStart | None = None
 
     @property
     def n_rounds(self) -> int:
@@ -65,7 +68,8 @@ class Ensemble:
         ]
 
     def staged_scores(self, rows: Rows) -> Iterator[FloatArray]:
-        """Scores after 1, 2, ..., T rounds; the same array each time, growing."""
+        """Scores after 0, 1, ..., T rounds; the same array each time, growing."""
+        yield rows.scores
         for step in self.steps:
             rows.add_rounds([step])
             yield rows.scores
@@ -95,9 +99,10 @@ class Rows:
         base_margin: FloatArray | None,
         threads: Threads,
         network: str = "auto",
+        linear: LinearStart | None = None,
     ) -> None:
         self.kernels = Kernels(features, family, len(start), threads, network)
-        self.scores = start_scores(features.n_rows, start, base_margin)
+        self.scores = start_scores(features, start, base_margin, linear, threads)
 
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """scores += P W, for one round after the other."""
@@ -121,10 +126,11 @@ class TrainingRows:
         weight: FloatArray,
         plan: Plan,
         exact: bool,
+        linear: LinearStart | None = None,
     ) -> None:
         self.plan, self.family = plan, family
         self.kernels = TrainingKernels(features, family, len(start), plan, threads, weight, exact)
-        self._scores = start_scores(features.n_rows, start, base_margin)
+        self._scores = start_scores(features, start, base_margin, linear, threads)
         self._waiting: FloatArray | None = None
         self._torn = False
 
@@ -179,8 +185,16 @@ class TrainingRows:
         self._waiting = head
 
 
-def start_scores(n_rows: int, start: FloatArray, base_margin: FloatArray | None) -> FloatArray:
+def start_scores(
+    features: Features,
+    start: FloatArray,
+    base_margin: FloatArray | None,
+    linear: LinearStart | None,
+    threads: Threads,
+) -> FloatArray:
     """A base margin takes the place of the start value, as a score that was known before."""
-    scores = np.empty((n_rows, len(start)), dtype=SUM)
+    scores = np.empty((features.n_rows, len(start)), dtype=SUM)
     scores[:] = start if base_margin is None else base_margin
+    if linear is not None:
+        scores += linear.scores(features, threads)
     return scores

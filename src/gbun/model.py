@@ -32,7 +32,8 @@ class Model:
     def __repr__(self) -> str:
         e, d = self.ensemble, self.description
         return (
-            f"<gbun.Model: {d.task}, objective {e.objective.name}, {e.n_rounds} rounds of {e.family.n_outputs} "
+            f"<gbun.Model: {d.task}, objective {e.objective.name}, "
+            f"{'' if e.linear is None else 'a linear start and '}{e.n_rounds} rounds of {e.family.n_outputs} "
             f"neurons, {e.n_scores} score{'s' if e.n_scores > 1 else ''} a row>"
         )
 
@@ -70,7 +71,7 @@ class Model:
         return self._prediction(self._scores(X, base_margin, n_rounds, n_jobs))
 
     def staged_predict(self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None) -> Iterator[Array]:
-        """The prediction after each round."""
+        """The prediction of the start, and after each round: one more than there are rounds."""
         return map(self._prediction, self._staged_scores(X, base_margin, n_jobs))
 
     def staged_predict_proba(self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None) -> Iterator[Array]:
@@ -87,7 +88,7 @@ class Model:
         features, margin = self._read(X, base_margin)
         rows = self._rows(features, margin, Threads(n_jobs))
         stages = self.ensemble.staged_scores(rows)
-        for _ in range(self.n_rounds):
+        for _ in range(self.n_rounds + 1):
             with one_blas_thread():
                 scores = next(stages).copy()
             yield scores
@@ -120,7 +121,7 @@ class Model:
 
     def _rows(self, features: Features, margin: Array | None, pool: Threads) -> Rows:
         e = self.ensemble
-        return Rows(e.scaling.apply(features), e.family, e.start, margin, pool)
+        return Rows(e.scaling.apply(features), e.family, e.start, margin, pool, linear=e.linear)
 
     def _check_probabilities(self) -> None:
         objective = self.ensemble.objective

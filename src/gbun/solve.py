@@ -1,7 +1,8 @@
-"""Sums to parameters: the normalisation from moments, the head from the normal equations."""
+"""Sums to parameters: the normalisation from moments, the head from the normal equations, the length of a step."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from gbun.dtypes import HEAD, MEMBERSHIP, FloatArray
 CONSTANT = 2.0**-22  # a deviation below float32's resolution at the mean: no information, only rounding
 
 ROUNDING = float(np.finfo(np.float64).eps)
+
+LONGEST_STEP = 1e3  # in Newton steps: beyond, a flat stretch has been taken for a parabola
 
 
 @dataclass(frozen=True)
@@ -82,3 +85,29 @@ def _least_norm(system: FloatArray, B: FloatArray, rounding: float) -> FloatArra
 def _head(solution: FloatArray) -> FloatArray:
     # Stored row by row, as the product P W reads it; LAPACK answers column by column.
     return np.ascontiguousarray(solution, dtype=HEAD)
+
+
+def minimise_convex(along: Callable[[float], tuple[float, float]], most: int = 8) -> float:
+    """The step at which the slope of a convex function has fallen to a tenth, Newton's steps kept in a bracket."""
+    low, high, alpha = 0.0, np.inf, 0.0
+    slope, curvature = first, _ = along(0.0)
+    if not (first < 0.0 < curvature):
+        return 1.0
+    for _ in range(most):
+        if slope < 0.0:
+            low = alpha
+        else:
+            high = alpha
+        step = min(alpha - slope / curvature, LONGEST_STEP) if curvature > 0.0 else np.inf
+        alpha = step if low < step < high else _within(low, high)
+        slope, curvature = along(alpha)
+        if abs(slope) <= -0.1 * first:
+            return alpha
+    return alpha if slope < 0.0 else low  # not found in time: the longest step known to descend
+
+
+def _within(low: float, high: float) -> float:
+    """A step inside the bracket, by orders of magnitude: too long ones may be far too long."""
+    if high == np.inf:
+        return 4.0 * low
+    return float(np.sqrt(low * high)) if low > 0.0 else 0.1 * high

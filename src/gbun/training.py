@@ -3,34 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbun.boosting import Evaluation, Training, boost
 from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
 from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, check, parameter_fields, parameters_from, size_in_bytes
+from gbun.data.buckets import Buckets, buckets_for
 from gbun.data.features import Features, Schema, Shard
 from gbun.data.ingest import conform, ingest
 from gbun.data.scaling import fit_scaling
-from gbun.defaults import EXACT_ROWS, family_for, gram_share, seed_of
+from gbun.defaults import (
+    EXACT_ROWS,
+    FEW_ROWS_TO_JUDGE_BY,
+    FOLDS,
+    LEAST_GAIN,
+    LEAST_ROWS_TO_HOLD_OUT,
+    MOST_ROUNDS,
+    PATIENCE,
+    UNJUDGED_L2,
+    UNJUDGED_ROUNDS,
+    family_for,
+    gram_share,
+    seed_of,
+    starts_linear,
+)
 from gbun.description import Description
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Rows, TrainingRows
 from gbun.kernels import Plan, make_plan
+from gbun.kernels.linear import weight_count
 from gbun.kernels.sampling import gram_sample
 from gbun.kernels.threads import Threads, thread_count, threads
+from gbun.linear import Fitting, LinearStart
 from gbun.metrics import get_metric
 from gbun.metrics.base import Metric
 from gbun.model import Model, load_model, margin_array
 from gbun.networks import Family
 from gbun.objectives import Objective
 from gbun.solve import Normaliser
-from gbun.splits import hold_out
+from gbun.splits import folds, held_out
 from gbun.targets import Target, make_target, weight_array
 
 
@@ -83,23 +101,57 @@ def train(
     if task not in (None, "classification", "regression"):
         raise ValueError(f"task must be 'classification', 'regression' or None, got {task!r}")
     with threads(parameters.n_jobs) as pool:
-        training = prepare(parameters, as_dataset(data), _named(evals), pool, initial, task)
-        watchers = [*callbacks, *callbacks_for_verbosity(parameters.verbose)]
-        if parameters.early_stopping_rounds is not None:
-            watchers.append(EarlyStopping(parameters.early_stopping_rounds))
-        boost(training, parameters.n_estimators, watchers)
-        return training.model()
+        problem = read(parameters, as_dataset(data), _named(evals), initial, task)
+        return run(problem, pool, callbacks).model()
 
 
-def prepare(
+@dataclass
+class Problem:
+    """What a training works on, read and checked: rows, evaluation sets, and what the model must remember of them."""
+
+    parameters: Parameters
+    target: Target
+    schema: Schema
+    shard: Shard
+    shards: dict[str, Shard]
+    initial: Model | None = None
+
+    @property
+    def seed(self) -> int:
+        return seed_of(self.parameters.random_state)
+
+    def divided(self, rows: Shard, collective: Collective) -> tuple[Shard, Shard] | None:
+        """`rows`, which are this problem's in whatever scaling, as those to fit and those to judge by.
+
+        None where they cannot be divided: equal rows stay together.
+        """
+        own, fraction, by_class = self.shard, self.parameters.validation_fraction, self.target.task == "classification"
+        held = held_out(own.features, own.y, own.weight, fraction, self.seed, by_class, collective)
+        return None if held is None else _parted(rows, held)
+
+    def parts(self, few: bool) -> list[tuple[Shard, Shard]]:
+        """Rows to fit and to judge by; where rows are few, several divisions so that each row judges once."""
+        own = self.shard
+        if few:
+            fold = folds(own.features, own.y, self.seed, FOLDS)
+            filled = [k for k in range(FOLDS) if own.weight[fold == k].any()]
+            return [_parted(own, fold == k) for k in filled] if len(filled) > 1 else []
+        division = self.divided(own, Solo())
+        return [] if division is None else [division]
+
+
+def _parted(rows: Shard, held: NDArray[np.bool_]) -> tuple[Shard, Shard]:
+    return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+
+
+def read(
     parameters: Parameters,
     dataset: Dataset,
     evals: Mapping[str, Dataset],
-    pool: Threads,
     initial: Model | None = None,
     task: str | None = None,
-) -> Training:
-    """Everything that happens before the first round: reading, checking, coding, scaling, start values."""
+) -> Problem:
+    """Rows in any accepted form, as a `Problem`."""
     check(parameters)
     if initial is None:
         features, schema = ingest(dataset.X)
@@ -113,70 +165,211 @@ def prepare(
     for name, d in evals.items():
         watched = conform(d.X, schema, features.dense is not None, f"X of {name!r}")
         shards[name] = make_shard(watched, target.encode(d.y, f"y of {name!r}"), d, target, f" of {name!r}")
-    if parameters.early_stopping_rounds is not None and not shards:
-        seed, by_class = seed_of(parameters.random_state), target.task == "classification"
-        shard, shards["validation"] = hold_out(shard, parameters.validation_fraction, seed, by_class)
-    return assemble(parameters, target, schema, shard, shards, pool, initial)
+    return Problem(parameters, target, schema, shard, shards, initial)
+
+
+def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> Training:
+    """Train. Where nobody says how many rounds help, a trial on part of the rows finds out."""
+    parameters, rows = problem.parameters, problem.shard
+    n_rounds, patience = parameters.n_estimators, parameters.early_stopping_rounds
+    nothing_said = n_rounds is None and patience is None and problem.initial is None
+    if nothing_said and rows.n_rows >= LEAST_ROWS_TO_HOLD_OUT:
+        patience = PATIENCE
+    if n_rounds is None:
+        n_rounds = UNJUDGED_ROUNDS if patience is None else MOST_ROUNDS
+    if patience is None or (problem.shards and not nothing_said):
+        return trained(problem, n_rounds, patience, pool, callbacks)
+    parts = problem.parts(few=nothing_said and parameters.refit and rows.n_rows < FEW_ROWS_TO_JUDGE_BY)
+    if not parts:
+        if nothing_said:
+            return trained(problem, UNJUDGED_ROUNDS, None, pool, callbacks)
+        raise ValueError(
+            f"validation_fraction={parameters.validation_fraction} of {rows.n_rows} rows leaves a side empty (equal "
+            "rows stay together); pass an evaluation set, or train without early stopping"
+        )
+    if not parameters.refit:
+        fit, judge = parts[0]
+        problem = replace(problem, shard=fit, shards={**problem.shards, "validation": judge})
+        return trained(problem, n_rounds, patience, pool, callbacks)
+    tried, settled = trial(problem, parts, n_rounds, patience, pool, [c for c in callbacks if c.during_trial])
+    n_rounds = tried.n_rounds - (0 if problem.initial is None else problem.initial.n_rounds)
+    training = trained(problem, n_rounds, None, pool, callbacks, settled)
+    training.best_round, training.best_score = tried.best_round, tried.best_score
+    return training
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What is no longer to be chosen: the networks, the kind of start and its penalty."""
+
+    family: Family | None = None
+    init: str | None = None
+    l2: float | None = None
+
+
+def trial(
+    problem: Problem,
+    parts: Sequence[tuple[Shard, Shard]],
+    n_rounds: int,
+    patience: int,
+    pool: Threads,
+    callbacks: Sequence[Callback],
+) -> tuple[Training, Settled]:
+    """Find out on parts of the rows what is best for all of them: the number of rounds, the start and its penalty."""
+    family = family_for(problem.parameters, problem.shard.features, problem.schema, problem.shard.n_rows)
+    runs = [
+        assemble(replace(problem, shard=fit, shards={"validation": judge}), pool, "validation", Settled(family))
+        for fit, judge in parts
+    ]
+    for each in runs:
+        each.trial = True
+    watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")]
+    boost(runs[0], n_rounds, [*watchers, stopper(problem.parameters, patience)], runs[1:])
+    penalties = [run.linear.l2 for run in runs if run.linear is not None]
+    if 2 * len(penalties) <= len(runs):
+        return runs[0], Settled(family, "constant")
+    return runs[0], Settled(family, "linear", float(np.exp(np.mean(np.log(penalties)))) if all(penalties) else 0.0)
+
+
+def trained(
+    problem: Problem,
+    n_rounds: int,
+    patience: int | None,
+    pool: Threads,
+    callbacks: Sequence[Callback] = (),
+    settled: Settled | None = None,
+) -> Training:
+    """Boosted for `n_rounds`, or until the last evaluation set sees no improvement for `patience` rounds."""
+    training = assemble(problem, pool, None if patience is None else list(problem.shards)[-1], settled)
+    watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)]
+    if patience is not None:
+        watchers.append(stopper(problem.parameters, patience))
+    boost(training, n_rounds, watchers)
+    return training
+
+
+def stopper(parameters: Parameters, patience: int) -> EarlyStopping:
+    """Who names no patience is not asked to wait for gains that nobody would notice."""
+    return EarlyStopping(patience, min_gain=LEAST_GAIN if parameters.early_stopping_rounds is None else 0.0)
+
+
+def prepare(
+    parameters: Parameters,
+    dataset: Dataset,
+    evals: Mapping[str, Dataset],
+    pool: Threads,
+    initial: Model | None = None,
+    task: str | None = None,
+) -> Training:
+    """A `Training` before its first round: everything read, checked, coded, scaled, and the start fitted."""
+    return assemble(read(parameters, dataset, evals, initial, task), pool)
 
 
 def assemble(
-    parameters: Parameters,
-    target: Target,
-    schema: Schema,
-    shard: Shard,
-    shards: Mapping[str, Shard],
+    problem: Problem,
     pool: Threads,
-    initial: Model | None = None,
+    decides: str | None = None,
+    settled: Settled | None = None,
     collective: Collective | None = None,
 ) -> Training:
-    """A `Training` at its first round, or after the last one of `initial`."""
-    collective = collective or Solo()
+    """A `Training` before its first round, or after the last one of the initial model.
+
+    `decides` names the evaluation set that chooses what is not settled.
+    """
+    parameters, target, shard, initial = problem.parameters, problem.target, problem.shard, problem.initial
+    collective, settled = collective or Solo(), settled or Settled()
     n_rows = int(collective.sum(np.array([float(shard.n_rows)]))[0])
     if initial is None:
-        family = family_for(parameters, shard.features, schema, n_rows)
-        scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective)
+        family = settled.family or family_for(parameters, shard.features, problem.schema, n_rows)
+        scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
         objective = target.objective.prepared(shard.y, shard.weight, collective)
-        start = objective.start(shard.y, shard.weight, collective)
+        start, linear = objective.start(shard.y, shard.weight, collective), None
     else:
         e = initial.ensemble
-        family, scaling, objective, start = e.family, e.scaling, e.objective, e.start
+        family, scaling, objective, start, linear = e.family, e.scaling, e.objective, e.start, e.linear
         check_continuation(parameters, target, initial)
         if objective.name == "custom":
             objective = target.objective
 
     features, exact = scaling.apply(shard.features), n_rows <= EXACT_ROWS
+    watched = {name: scaling.apply(s.features) for name, s in problem.shards.items()}
+    metrics = metrics_for(parameters, objective)
+    begins_linear = initial is None and starts_linear(settled.init or parameters.init, features)
+    n_weights, buckets = 0, None
+    if begins_linear:
+        buckets = buckets_of(parameters, features, problem.schema, len(start), collective)
+        n_weights = weight_count(features, buckets)
+    memory = plan_for(
+        parameters, features, family, objective, len(start), n_rows, pool.count, list(watched.values()), n_weights
+    )
+    pool.limit(memory.n_threads)
+    if begins_linear:
+        scaled = replace(shard, features=features)
+        judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
+        fitting = Fitting(buckets, objective, start, metrics[-1], collective, pool)
+        start, linear = linear_start(problem, scaled, judge, fitting, settled)
+
     sample = gram_sample(
         family.seed, gram_share(parameters.gram_rows, n_rows, family.n_outputs), shard.features, shard.y
     )
-    watched = [s.features for s in shards.values()]
-    memory = plan_for(parameters, features, family, objective, len(start), n_rows, pool.count, watched)
-    pool.limit(memory.n_threads)
     evaluations = [
-        Evaluation(name, s, Rows(scaling.apply(s.features), family, start, s.base_margin, pool, memory.form))
-        for name, s in shards.items()
+        Evaluation(name, s, Rows(watched[name], family, start, s.base_margin, pool, memory.form, linear))
+        for name, s in problem.shards.items()
     ]
     written = written_parameters(parameters)
     if initial is not None:  # its networks are still those of its own parameters
         written |= {name: initial.description.parameters.get(name, written[name]) for name in NETWORK_PARAMETERS}
-    description = Description(target.task, schema, target.classes, target.y.ndim == 1, written)
+    description = Description(target.task, problem.schema, target.classes, target.y.ndim == 1, written)
     training = Training(
         parameters,
         family,
         scaling,
         objective,
         start,
+        linear,
         description,
         shard,
-        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, memory, exact),
+        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, memory, exact, linear),
         sample,
         evaluations,
-        metrics_for(parameters, objective),
+        metrics,
         collective,
         parameters.learning_rate,
     )
     if initial is not None:
         replay(training, initial)
     return training
+
+
+def linear_start(
+    problem: Problem, rows: Shard, judge: Shard | None, fitting: Fitting, settled: Settled
+) -> tuple[FloatArray, LinearStart | None]:
+    """The linear start of these rows (scaled), its penalty chosen by `judge` or, without one, by rows held out.
+
+    Where nobody insists on it, the constant is kept if the judging rows prefer it.
+    """
+    parameters = problem.parameters
+    l2 = parameters.linear_l2 if settled.l2 is None else settled.l2
+    if l2 is not None:
+        return fitting.fit(rows, l2)
+    division = problem.divided(rows, fitting.collective) if judge is None else (rows, judge)
+    if division is None:
+        return fitting.fit(rows, UNJUDGED_L2)
+    fit_rows, judge_rows = division
+    value, start, linear = fitting.choose(fit_rows, judge_rows)
+    if parameters.init == "auto" and not value > fitting.value(judge_rows, fitting.start, None):
+        return fitting.start, None
+    return (start, linear) if judge is not None else fitting.fit(rows, linear.l2)
+
+
+def buckets_of(
+    parameters: Parameters, features: Features, schema: Schema, n_scores: int, collective: Collective
+) -> Buckets | None:
+    """Where the linear start keeps weights of sparse features."""
+    if features.sparse is None:
+        return None
+    n_columns = schema.n_columns if schema.kind == "array" else None
+    return buckets_for(features.sparse.ids, n_columns, n_scores, collective, parameters.linear_bits)
 
 
 def plan(
@@ -206,7 +399,12 @@ def plan(
     family = family_for(parameters, features, schema, features.n_rows)
     watched = [conform(d.X, schema, features.dense is not None, f"X of {name!r}") for name, d in _named(evals).items()]
     n_scores, n_threads = target.objective.n_outputs(target.y), thread_count(parameters.n_jobs)
-    return plan_for(parameters, features, family, target.objective, n_scores, features.n_rows, n_threads, watched)
+    n_weights = 0
+    if starts_linear(parameters.init, features):
+        n_weights = weight_count(features, buckets_of(parameters, features, schema, n_scores, Solo()))
+    return plan_for(
+        parameters, features, family, target.objective, n_scores, features.n_rows, n_threads, watched, n_weights
+    )
 
 
 def plan_for(
@@ -218,8 +416,9 @@ def plan_for(
     n_rows: int,
     n_threads: int,
     watched: Sequence[Features] = (),
+    n_weights: int = 0,
 ) -> Plan:
-    """`n_rows` are those of all workers."""
+    """`n_rows` are those of all workers, `n_weights` those of a linear start for each score."""
     return make_plan(
         features,
         family.n_outputs,
@@ -232,6 +431,7 @@ def plan_for(
         exact=n_rows <= EXACT_ROWS,
         gram_share=gram_share(parameters.gram_rows, n_rows, family.n_outputs),
         watched=watched,
+        n_weights=n_weights,
     )
 
 
@@ -245,12 +445,14 @@ def replay(training: Training, initial: Model) -> None:
     training.heads = list(e.heads)
 
 
-NETWORK_PARAMETERS = ("n_neurons", "temperature", "group_size", "density", "scale", "random_state")
+NETWORK_PARAMETERS = (
+    "n_neurons", "temperature", "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits"
+)  # fmt: skip
 
 
 def check_continuation(parameters: Parameters, target: Target, initial: Model) -> None:
     """Networks of added rounds come from the family of the first ones: what is asked for may not contradict it."""
-    family, objective = initial.ensemble.family, initial.ensemble.objective
+    family, objective, linear = initial.ensemble.family, initial.ensemble.objective, initial.ensemble.linear
     asked = target.objective
     if objective.name != asked.name or len(initial.ensemble.start) != asked.n_outputs(target.y):
         raise ValueError(
@@ -262,6 +464,9 @@ def check_continuation(parameters: Parameters, target: Target, initial: Model) -
         "temperature": family.temperature,
         "group_size": family.group_size,
         "scale": initial.ensemble.scaling.name,
+        "init": "constant" if linear is None else "linear",
+        "linear_l2": None if linear is None else linear.l2,
+        "linear_bits": None if linear is None or linear.buckets is None else linear.buckets.bits,
         "random_state": family.seed,
     }
     for name, value in trained.items():
@@ -351,8 +556,8 @@ def _named(evals: Mapping[str, Data] | Iterable[tuple[Data, str]]) -> dict[str, 
 def with_rounds(parameters: Parameters, num_boost_round: int | None) -> Parameters:
     if num_boost_round is None:
         return parameters
-    if isinstance(num_boost_round, bool) or not isinstance(num_boost_round, Integral) or num_boost_round < 1:
-        raise ValueError(f"num_boost_round must be an integer of at least 1, got {num_boost_round!r}")
+    if isinstance(num_boost_round, bool) or not isinstance(num_boost_round, Integral) or num_boost_round < 0:
+        raise ValueError(f"num_boost_round must be an integer of at least 0, got {num_boost_round!r}")
     values = {f.name: getattr(parameters, f.name) for f in parameter_fields()}
     return Parameters(**{**values, "n_estimators": int(num_boost_round)})
 

@@ -13,55 +13,40 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 import gbun
 
 FOLDER = Path(__file__).parent
-VERSION = 1
+VERSION = 2
 
 
 def cases() -> dict[str, tuple[dict[str, Any], Any, Any, str]]:
     """name -> (parameters, X, y, task); X as JSON can hold it."""
-    rng = np.random.default_rng(0)
-    dense = rng.normal(size=(60, 5)).round(3)
-    holes = np.where(rng.random(dense.shape) < 0.1, np.nan, dense * [1, 10, 100, 1, 1])
-    words = [rng.choice(["red", "green", "blue", "grün", "日本"], size=4).tolist() for _ in range(60)]
-    people = [
-        {"age": float(a), "city": c}
-        for a, c in zip(rng.integers(18, 90, 60), rng.choice(["Rome", "Oslo"], 60), strict=True)
-    ]
+    rng = np.random.default_rng(7)
+    words = ["red", "green", "blue", "round", "square", "grün", "日本", "small", "old"]
+    texts = [rng.choice(words, size=int(rng.integers(2, 9))).tolist() for _ in range(120)]
+    colours = ["warm" if "red" in text else "cold" if "blue" in text else "none" for text in texts]
+    counts = rng.poisson(0.4, size=(150, 30)).astype(float)
+    numbers = counts[:, 0] - counts[:, 1] + 0.1 * rng.normal(size=150)
+    linear = {"n_neurons": 8, "init": "linear"}
     return {
-        "binary": ({"n_neurons": 32}, holes, (dense[:, 0] > dense[:, 1]).astype(int), "classification"),
-        "classes": (
-            {"n_neurons": 24, "group_size": 8},
-            dense,
-            np.array(["a", "ß", "c"])[rng.integers(0, 3, 60)],
-            "classification",
+        "linear_tokens": (linear, texts, np.array(colours), "classification"),
+        "linear_counts": ({**linear, "scale": "log+idf+unit"}, scipy.sparse.csr_array(counts), numbers, "regression"),
+        "scaled_dense": ({**linear, "scale": "log+max_abs+unit"}, counts, numbers, "regression"),
+        "start_only": (
+            {**linear, "n_estimators": 0}, scipy.sparse.csr_array(counts), (numbers > 0).astype(int), "classification"
         ),
-        "quantile": ({"objective": "quantile", "quantile": 0.8, "n_neurons": 16}, dense, dense[:, 0] * 3, "regression"),
-        "outputs": ({"n_neurons": 16, "scale": "none", "density": 1.0}, dense, dense[:, :2], "regression"),
-        "labels": ({"n_neurons": 16}, dense, (dense[:, :3] > 0).astype(int), "classification"),
-        "tokens": (
-            {"n_neurons": 16, "random_state": 7},
-            words,
-            np.array([w[0] == "red" for w in words]),
-            "classification",
-        ),
-        "people": (
-            {"objective": "poisson", "n_neurons": 16},
-            people,
-            np.array([p["age"] // 10 for p in people]),
-            "regression",
-        ),
-    }
+    }  # fmt: skip
 
 
 def main() -> None:
     for name, (parameters, X, y, task) in cases().items():
-        model = gbun.train(parameters, (X, y), 6, task=task)
+        model = gbun.train({"n_estimators": 6, **parameters}, (X, y), task=task)
         model.save_model(FOLDER / f"v{VERSION}_{name}.gbun")
-        rows = X[:8].tolist() if isinstance(X, np.ndarray) else X[:8]
-        expected = {"scores": model.decision_function(X[:8]).tolist(), "prediction": model.predict(X[:8]).tolist()}
+        first = X[:8].toarray() if scipy.sparse.issparse(X) else X[:8]
+        rows = first.tolist() if isinstance(first, np.ndarray) else first
+        expected = {"scores": model.decision_function(first).tolist(), "prediction": model.predict(first).tolist()}
         text = json.dumps({"X": rows, **expected}, ensure_ascii=False)
         (FOLDER / f"v{VERSION}_{name}.json").write_text(text, encoding="utf-8")
 

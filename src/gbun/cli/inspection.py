@@ -31,7 +31,7 @@ def inspect(
 def facts(model: Model, path: Path) -> dict[str, Any]:
     """Everything worth knowing of a model, in plain types; rounds count from 0, as they do in Python."""
     ensemble, description = model.ensemble, model.description
-    family, schema = ensemble.family, description.schema
+    family, schema, linear = ensemble.family, description.schema, ensemble.linear
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
@@ -55,6 +55,14 @@ def facts(model: Model, path: Path) -> dict[str, Any]:
             "name": ensemble.scaling.name,
             "dense": ensemble.scaling.dense is not None,
             "sparse": ensemble.scaling.sparse is not None,
+            "sparse_steps": list(ensemble.scaling.sparse_steps),
+        },
+        "start": {
+            "kind": "constant" if linear is None else "linear",
+            "l2": None if linear is None else linear.l2,
+            "weights": None if linear is None else linear.n_weights,
+            "buckets": None if linear is None or linear.buckets is None else linear.buckets.n,
+            "hashed": None if linear is None or linear.buckets is None else linear.buckets.hashed,
         },
         "input": {
             "kind": schema.kind,
@@ -98,6 +106,7 @@ def in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("columns", shortened(found["input"]["names"] or ())),
         ("categorical", shortened(found["input"]["categorical"])),
         ("scaling", f"{scaling['name']}: {_scaled(scaling)}"),
+        ("start", _start(found["start"])),
         ("network", f"{network['kind']}, K = {network['n_outputs']} outputs, softmax {groups}"),
         ("temperature", f"{network['temperature']:g}"),
         ("density", f"{network['density']:g} of dense columns, {network['sparse_density']:g} of sparse ones"),
@@ -116,7 +125,17 @@ def _named_values(objective: dict[str, Any]) -> str:
 def _best(found: dict[str, Any]) -> str:
     if found["best_round"] is None:
         return ""
-    return f"{found['best_round'] + 1}, with a score of {found['best_score']:.6g}"
+    best = found["best_round"] + 1
+    return f"{best or 'none: the start is best'}, with a score of {found['best_score']:.6g}"
+
+
+def _start(start: dict[str, Any]) -> str:
+    if start["kind"] == "constant":
+        return "constant"
+    kept = ""
+    if start["buckets"] is not None:
+        kept = f" in {start['buckets']:,} hashed buckets" if start["hashed"] else f" of {start['buckets']:,} columns"
+    return f"linear, {start['weights']:,} weights{kept} that are not 0, l2 = {start['l2']:g}"
 
 
 def _input(expected: dict[str, Any], dense: bool) -> str:
@@ -133,8 +152,13 @@ def _input(expected: dict[str, Any], dense: bool) -> str:
 def _scaled(scaling: dict[str, Any]) -> str:
     if scaling["name"] == "none":
         return "columns are left as they are"
-    kinds = [kind for kind in ("dense", "sparse") if scaling[kind]]
-    return f"{' and '.join(kinds)} columns are scaled" if kinds else "sparse columns are left as they are"
+    told = []
+    if scaling["dense"]:
+        told.append("dense columns are scaled")
+    if scaling["sparse_steps"] or not scaling["dense"]:
+        steps = "+".join(scaling["sparse_steps"])
+        told.append(f"sparse columns by {steps}" if steps else "sparse columns are left as they are")
+    return ", ".join(told)
 
 
 def _norms(norms: list[float]) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gbun.cli.failures import with_signature
-from gbun.config import Anything, Choice, Interval, Parameters, Range, Size, parameter_fields, parameters_from
+from gbun.config import Anything, Choice, Flag, Interval, Parameters, Range, parameter_fields, parameters_from
 
 
 def option_name(parameter: str) -> str:
@@ -56,6 +56,8 @@ def _option(field: Field[Any]) -> inspect.Parameter:
 def _metavar(admitted: Range) -> str:
     if isinstance(admitted, Interval):
         return "INTEGER" if admitted.integral else "NUMBER"
+    if isinstance(admitted, Flag):
+        return "true|false"
     return "NAME" if isinstance(admitted, Choice) else "VALUE"
 
 
@@ -108,9 +110,11 @@ def value_of(text: str, admitted: Range) -> Any:
         return parts if len(parts) > 1 else _number(text, int)
     if admitted.optional and text.lower() == "none":
         return None
-    if isinstance(admitted, (Choice, Size)):
-        return text
-    return _number(text, int if admitted.integral else float)
+    if isinstance(admitted, Flag):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if isinstance(admitted, Interval):
+        return _number(text, int if admitted.integral else float)
+    return text
 
 
 def _number(text: str, kind: type[int] | type[float]) -> Any:

@@ -210,10 +210,12 @@ class Run:
         rows = [("model", repr(model).strip("<>").removeprefix("gbun.Model: "))]
         rows.append(("rounds", f"{model.n_rounds}; this run made {made} in {self.seconds:.2f} s"))
         if model.description.best_round is not None:
-            rows.append(("best round", f"{model.description.best_round + 1}, the last one that was kept"))
-        for name, metrics in self.history.values.items():
-            for metric, values in metrics.items():
-                rows.append((f"{name} {metric}", f"{values[model.n_rounds - 1 - self.first]:.6g}"))
+            best = model.description.best_round + 1
+            rows.append(("best round", f"{best}, the last one that was kept" if best else "none: the start is best"))
+        for name, metrics in self.history.start.items():
+            for metric, value in metrics.items():
+                values = [value, *self.history.values.get(name, {}).get(metric, [])]
+                rows.append((f"{name} {metric}", f"{values[model.n_rounds - self.first]:.6g}"))
         rows.append(("file", f"{path}, {size_in_words(path.stat().st_size)}"))
         return rows
 

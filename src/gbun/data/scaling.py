@@ -1,7 +1,13 @@
-"""Column scaling inside the model: fitted by sums over rows, remembered, applied to whatever is predicted.
+"""Scaling inside the model: fitted by sums over rows, remembered, applied to whatever is predicted.
 
-    dense column   x -> (x - centre) / deviation        a missing value becomes 0: it contributes nothing
-    sparse entry   x -> x / deviation                   zeros stay zeros, nothing is densified
+    log        x -> sign(x) log(1 + |x|)
+    standard   x -> (x - mean) / deviation   dense columns; sparse entries are divided only: zeros stay zeros
+    max_abs    x -> x / largest |x| of its column
+    idf        x -> x (1 + log((1 + N) / (1 + N_f)))      N rows, N_f of them with feature f
+    unit       x -> x / |x|, rows of length 1
+
+A name joins steps in this order, with one of the three about columns at most: "log+idf+unit". A missing value becomes
+0: it contributes nothing. Nothing is densified. What idf and max_abs know of sparse features is kept in buckets.
 
 Centring shifts each network output by a constant, which the normalisation of the outputs takes away again; so
 dense and sparse forms of the same rows give the same model, and dense columns can be centred for the sake of
@@ -15,10 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from gbun.collectives import Collective
-from gbun.data.features import Entries, Features
+from gbun.config import scaling_steps
+from gbun.data.buckets import Buckets, buckets_for
+from gbun.data.features import Entries, Features, Schema
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 
 FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax tells them apart
+TEXT = ("log", "idf", "unit")
+EVEN = 0.1  # rows whose numbers of entries deviate less than this from their mean are one-hot rows
 
 
 @dataclass(frozen=True)
@@ -29,74 +39,227 @@ class ColumnScale:
     factor: FloatArray
     ids: IntArray | None = None
 
-    def apply_dense(self, X: FloatArray, missing_is_zero: bool) -> FloatArray:
-        """float32 columns, centred and scaled; chunk by chunk, so that no float64 copy of X is made."""
-        out = np.empty(X.shape, dtype=MEMBERSHIP)
-        for first in range(0, len(X), 4096):
-            block = X[first : first + 4096].astype(SUM)
-            missing = np.isnan(block)
-            if missing_is_zero:
-                block[missing] = 0.0
-            block -= self.centre
-            block *= self.factor
-            if not missing_is_zero:
-                block[missing] = 0.0
-            out[first : first + 4096] = np.clip(block, -FAR, FAR)
-        return out
+    def apply_dense(self, block: FloatArray, missing_is_zero: bool) -> FloatArray:
+        missing = np.isnan(block)
+        if missing_is_zero:
+            block[missing] = 0.0
+        block -= self.centre
+        block *= self.factor
+        if not missing_is_zero:
+            block[missing] = 0.0
+        return block
 
-    def apply_sparse(self, entries: Entries) -> Entries:
+    def apply_sparse(self, ids: IntArray, values: FloatArray) -> FloatArray:
         assert self.ids is not None
         if len(self.ids) == 0:
-            return Entries(entries.indptr, entries.ids, np.zeros(len(entries.ids), dtype=MEMBERSHIP))
-        at = np.searchsorted(self.ids, entries.ids).clip(max=len(self.ids) - 1)
-        known = self.ids[at] == entries.ids
+            return np.zeros(len(ids), dtype=MEMBERSHIP)
+        at = np.searchsorted(self.ids, ids).clip(max=len(self.ids) - 1)
+        known = self.ids[at] == ids
         # A missing entry stands at its column's mean, as a centred dense column would have it.
-        values = np.where(np.isnan(entries.values), self.centre[at], entries.values) * self.factor[at]
-        return Entries(entries.indptr, entries.ids, np.where(known, values, 0.0).astype(MEMBERSHIP))
+        scaled = np.where(np.isnan(values), self.centre[at], values) * self.factor[at]
+        return np.where(known, scaled, 0.0)
+
+
+@dataclass(frozen=True)
+class BucketScale:
+    """A factor for each bucket of sparse features; 0 where no training row had one, for nothing is known of it."""
+
+    buckets: Buckets
+    factor: FloatArray
+
+    def apply(self, ids: IntArray, values: FloatArray) -> FloatArray:
+        return values * self.factor[self.buckets.place(ids)[0]]
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """The fitted scaling of a model. `dense` is always there for dense columns, `sparse` only when asked for."""
+    """The fitted scaling of a model: the steps, and what the one about columns has learnt.
+
+    `dense` is always there for dense columns; `sparse` with "standard", `shared` with "idf" and "max_abs".
+    """
 
     name: str
     dense: ColumnScale | None = None
     sparse: ColumnScale | None = None
+    shared: BucketScale | None = None
+    sparse_steps: tuple[str, ...] = ()
+
+    @property
+    def dense_steps(self) -> tuple[str, ...]:
+        return dense_steps(self.name)
 
     def apply(self, features: Features) -> Features:
         dense, sparse = features.dense, features.sparse
         if dense is not None and self.dense is not None:
-            dense = self.dense.apply_dense(dense, missing_is_zero=self.name == "none")
+            dense = self._dense(dense, self.dense)
         if sparse is not None:
-            sparse = _drop_missing(sparse) if self.sparse is None else self.sparse.apply_sparse(sparse)
+            sparse = self._sparse(sparse)
         return Features(features.n_rows, dense, sparse)
 
+    def _dense(self, X: FloatArray, scale: ColumnScale) -> FloatArray:
+        """float32 columns; chunk by chunk, so that no float64 copy of X is made."""
+        out = np.empty(X.shape, dtype=MEMBERSHIP)
+        for first in range(0, len(X), 4096):
+            block = X[first : first + 4096].astype(SUM)
+            block = logarithm(block) if "log" in self.dense_steps else block
+            block = scale.apply_dense(block, missing_is_zero="standard" not in self.dense_steps)
+            if "unit" in self.dense_steps:
+                block /= _positive(np.sqrt(np.square(block).sum(axis=1)))[:, None]
+            out[first : first + 4096] = np.clip(block, -FAR, FAR)
+        return out
 
-def fit_scaling(name: str, features: Features, weight: FloatArray, collective: Collective) -> Scaling:
-    """`name` is "auto" (dense columns standardised), "standard" (sparse ones too) or "none"."""
-    dense = sparse = None
+    def _sparse(self, entries: Entries) -> Entries:
+        values = entries.values
+        if "log" in self.sparse_steps:
+            values = logarithm(values)
+        if self.sparse is not None:
+            values = self.sparse.apply_sparse(entries.ids, values)
+        missing = np.isnan(values)
+        values = np.where(missing, 0.0, values) if missing.any() else values
+        if self.shared is not None:
+            values = self.shared.apply(entries.ids, values)
+        if "unit" in self.sparse_steps:
+            lengths = np.sqrt(row_sums(entries.indptr, np.square(values.astype(SUM))))
+            values = values / np.repeat(_positive(lengths), np.diff(entries.indptr))
+        return Entries(entries.indptr, entries.ids, values.astype(MEMBERSHIP, copy=False))
+
+
+def dense_steps(name: str) -> tuple[str, ...]:
+    steps = scaling_steps(name)
+    return ("standard",) if steps is None else steps
+
+
+def logarithm(values: FloatArray) -> FloatArray:
+    return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
+
+
+def row_sums(indptr: IntArray, values: FloatArray) -> FloatArray:
+    """The sum of each row's values; 0 for a row without any."""
+    sums, filled = np.zeros(len(indptr) - 1), np.diff(indptr) > 0
+    if filled.any():
+        sums[filled] = np.add.reduceat(values, indptr[:-1][filled])
+    return sums
+
+
+def _positive(lengths: FloatArray) -> FloatArray:
+    return np.where(lengths > 0.0, lengths, 1.0)
+
+
+def fit_scaling(
+    name: str, features: Features, weight: FloatArray, collective: Collective, schema: Schema | None = None
+) -> Scaling:
+    """`name` is steps joined by "+", "none", or "auto": dense columns "standard", sparse ones as `seen_steps` says."""
+    schema = schema or Schema("array")
+    steps = scaling_steps(name)
+    sparse_steps: tuple[str, ...] = ()
+    dense = sparse = shared = None
     if features.dense is not None:
-        dense = _fit_dense(name, features.dense, weight, collective)
-    if features.sparse is not None and name == "standard":
-        if collective.size > 1:
-            raise ValueError(
-                "scale='standard' on sparse columns needs all rows in one place; scale them before training, or use "
-                "scale='auto' or 'none'"
-            )
-        sparse = _fit_sparse(features, weight)
-    return Scaling(name, dense, sparse)
+        dense = _fit_dense(dense_steps(name), features.dense, weight, collective)
+    if features.sparse is not None:
+        sparse_steps = seen_steps(features.sparse, weight, schema.kind, collective) if steps is None else steps
+        entries = features.sparse
+        if "log" in sparse_steps:
+            entries = Entries(entries.indptr, entries.ids, logarithm(entries.values))
+        if "standard" in sparse_steps:
+            if collective.size > 1:
+                raise ValueError(
+                    "scale='standard' on sparse columns needs all rows in one place; use scale='max_abs', 'auto' or "
+                    "'none', or scale them before training"
+                )
+            sparse = _fit_sparse(entries, weight)
+        elif {"idf", "max_abs"} & set(sparse_steps):
+            n_columns = schema.n_columns if schema.kind == "array" else None
+            shared = _fit_shared(sparse_steps, entries, weight, n_columns, collective)
+    return Scaling(name, dense, sparse, shared, sparse_steps)
 
 
-def _fit_dense(name: str, X: FloatArray, weight: FloatArray, collective: Collective) -> ColumnScale:
-    # Missing values leave the mean and deviation of their column alone, except under "none", where they are zeros.
-    count, first = _column_sums(X, weight, np.zeros(X.shape[1]), power=1)
-    if name == "none":
-        count = np.full(X.shape[1], weight.sum())
+def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Collective) -> tuple[str, ...]:
+    """What "auto" does with sparse entries, from what can be seen of them:
+
+    counts, or words that are there or not    log, idf, unit
+    ones, about as many in every row          nothing: one-hot columns
+    rows of length 1                          nothing: someone has scaled them
+    other numbers, and numbers in dicts       max_abs
+    """
+    values, present = entries.values, (entries.values != 0) & ~np.isnan(entries.values)
+    values = np.where(present, values, 0.0).astype(SUM)
+    counts = row_sums(entries.indptr, present.astype(SUM))
+    lengths = row_sums(entries.indptr, np.square(values))
+    used = (counts > 0) & (weight > 0)
+    n, n_present, squares, other, many, off = collective.sum(
+        np.array(
+            [
+                used.sum(),
+                counts[used].sum(),
+                np.square(counts[used]).sum(),
+                (present & ((values < 0) | (values != np.rint(values)))).sum(),  # not a count
+                (present & (values != 1)).sum(),  # not a one
+                (used & (np.abs(lengths - 1.0) > 1e-2)).sum(),  # a row not of length 1
+            ],
+            dtype=SUM,
+        )
+    )
+    if not n:
+        return ()
+    mean = n_present / n
+    even = squares / n - mean**2 <= (EVEN * mean) ** 2
+    if not many and (even or kind in ("names", "frame")):
+        return ()
+    if not other and kind != "names":
+        return TEXT
+    return () if not off else ("max_abs",)
+
+
+def _fit_shared(
+    steps: tuple[str, ...], entries: Entries, weight: FloatArray, n_columns: int | None, collective: Collective
+) -> BucketScale:
+    buckets = buckets_for(entries.ids, n_columns, 1, collective)
+    places, _ = buckets.place(entries.ids)
+    size = np.abs(np.nan_to_num(entries.values, nan=0.0)).astype(SUM) * (weight[entries.row_of_entry] > 0)
+    if "idf" in steps:
+        found = collective.sum(
+            np.append(np.bincount(places, weight[entries.row_of_entry] * (size > 0), buckets.n), weight.sum())
+        )
+        rows, total = found[:-1], found[-1]
+        factor = np.where(rows > 0, 1.0 + np.log((1.0 + total) / (1.0 + rows)), 0.0)
+    else:
+        largest = np.zeros(buckets.n)
+        np.maximum.at(largest, places, size)
+        factor = _inverse(_maximum(largest, collective))
+    return BucketScale(buckets, factor.astype(MEMBERSHIP))
+
+
+def _maximum(values: FloatArray, collective: Collective) -> FloatArray:
+    """The elementwise maximum over workers."""
+    all_values = collective.gather(values)
+    return collective.broadcast(values if all_values is None else np.max(all_values, axis=0))
+
+
+def _inverse(values: FloatArray) -> FloatArray:
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0.0)
+
+
+def _fit_dense(steps: tuple[str, ...], X: FloatArray, weight: FloatArray, collective: Collective) -> ColumnScale:
+    m = X.shape[1]
+    if "idf" in steps:
+        rows, total = _column_sums(X, weight, np.zeros(m), "present"), np.full(m, weight.sum())
+        rows, total = collective.sum(np.stack([rows, total]))
+        return ColumnScale(np.zeros(m), np.where(rows > 0, 1.0 + np.log((1.0 + total) / (1.0 + rows)), 0.0))
+    if "max_abs" in steps:
+        used = X[weight > 0]
+        largest = np.nan_to_num(np.abs(used), nan=0.0).max(axis=0, initial=0.0).astype(SUM)
+        largest = np.log1p(largest) if "log" in steps else largest
+        return ColumnScale(np.zeros(m), _inverse(_maximum(largest, collective)))
+    log = "log" in steps
+    # Missing values leave the mean and deviation of their column alone; without "standard" they are zeros.
+    count, first = _column_sums(X, weight, np.zeros(m), "known"), _column_sums(X, weight, np.zeros(m), "sum", log)
+    if "standard" not in steps:
+        count = np.full(m, weight.sum())
     count, first = collective.sum(np.stack([count, first]))
     centre = first / np.where(count > 0, count, 1.0)
-    if name == "none":
-        return ColumnScale(centre, np.ones(X.shape[1]))
-    (second,) = collective.sum(_column_sums(X, weight, centre, power=2)[1:])
+    if "standard" not in steps:  # rows that are to get length 1 are not moved before
+        return ColumnScale(np.zeros(m) if "unit" in steps else centre, np.ones(m))
+    second = collective.sum(_column_sums(X, weight, centre, "squares", log))
     if not np.isfinite(second).all():
         column = int(np.flatnonzero(~np.isfinite(second))[0])
         raise ValueError(
@@ -105,23 +268,22 @@ def _fit_dense(name: str, X: FloatArray, weight: FloatArray, collective: Collect
     return ColumnScale(centre, _inverse_deviation(second / np.where(count > 0, count, 1.0), centre))
 
 
-def _column_sums(X: FloatArray, weight: FloatArray, shift: FloatArray, power: int) -> FloatArray:
-    """Per column: the weight of present values, and the weighted sum of (value - shift)^power."""
-    count, total = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+def _column_sums(X: FloatArray, weight: FloatArray, shift: FloatArray, what: str, log: bool = False) -> FloatArray:
+    """Per column, the weighted sum over known values of 1 ("known"), of 1 where not 0 ("present"), of value - shift
+    ("sum") or of its square ("squares")."""
+    total = np.zeros(X.shape[1])
     for start in range(0, len(X), 4096):
-        block = X[start : start + 4096].astype(SUM) - shift
-        w = weight[start : start + 4096]
-        present = ~np.isnan(block)
-        block[~present] = 0.0
-        count += w @ present
+        block = X[start : start + 4096].astype(SUM)
+        block = (logarithm(block) if log else block) - shift
+        known = ~np.isnan(block)
+        block[~known] = 0.0
         with np.errstate(over="ignore"):
-            total += w @ (block if power == 1 else block * block)
-    return np.stack([count, total])
+            values = {"known": known, "present": block != 0.0, "sum": block}.get(what)
+            total += weight[start : start + 4096] @ (block * block if values is None else values)
+    return total
 
 
-def _fit_sparse(features: Features, weight: FloatArray) -> ColumnScale:
-    entries = features.sparse
-    assert entries is not None
+def _fit_sparse(entries: Entries, weight: FloatArray) -> ColumnScale:
     present = ~np.isnan(entries.values)
     ids, at = np.unique(entries.ids, return_inverse=True)
     w, x = weight[entries.row_of_entry], np.where(present, entries.values, 0.0).astype(SUM)
@@ -141,9 +303,3 @@ def _inverse_deviation(variance: FloatArray, centre: FloatArray) -> FloatArray:
     constant = deviation <= 1e-12 * np.abs(centre)
     with np.errstate(divide="ignore"):
         return np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
-
-
-def _drop_missing(entries: Entries) -> Entries:
-    missing = np.isnan(entries.values)
-    values = np.where(missing, 0.0, entries.values) if missing.any() else entries.values
-    return Entries(entries.indptr, entries.ids, values.astype(MEMBERSHIP, copy=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -44,11 +45,18 @@ class Kernels:
 
     def __init__(self, features: Features, family: Family, n_scores: int, threads: Threads, form: str = "auto") -> None:
         self.features, self.family, self.threads = features.contiguous(), family, threads
-        rows_each = rows_in_chunk(features.n_rows, family.n_outputs, n_scores)
-        self.chunks = make_chunks(self.features, rows_each, threads, form)
+        self.n_scores, self.form = n_scores, form
+
+    @cached_property
+    def chunks(self) -> list[Chunk]:
+        """Made when the first round comes: a start alone needs none."""
+        rows_each = rows_in_chunk(self.features.n_rows, self.family.n_outputs, self.n_scores)
+        return make_chunks(self.features, rows_each, self.threads, self.form)
 
     def add_rounds(self, steps: Sequence[Step], scores: FloatArray) -> None:
         """scores += P W for one round after the other."""
+        if not steps:
+            return
         made = [weights(step.network, self.features, keep=len(steps) == 1) for step in steps]
         products_ = [product(step.head) for step in steps]
 

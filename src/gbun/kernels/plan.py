@@ -11,6 +11,7 @@ from gbun.data.features import Features
 from gbun.kernels.chunks import TABLE_FEATURES, cut, gram_rows, rows_in_chunk
 from gbun.kernels.forward import TABLE_LIMIT
 from gbun.kernels.hashed import TILE
+from gbun.kernels.linear import linear_bytes
 from gbun.kernels.products import PANEL
 
 SHARE_OF_FREE = 0.5
@@ -35,6 +36,7 @@ class Plan:
     gram_share: float
     budget: int
     parts: tuple[tuple[str, int], ...]
+    before: int = 0  # bytes of the linear start, which are free again when the first round begins
 
     @property
     def gram_rows(self) -> int:
@@ -43,7 +45,7 @@ class Plan:
 
     @property
     def n_bytes(self) -> int:
-        return sum(size for _, size in self.parts)
+        return max(self.before, sum(size for _, size in self.parts))
 
     def __str__(self) -> str:
         passes = "kept in a buffer" if self.hold else "made again in each pass"
@@ -52,6 +54,11 @@ class Plan:
             f", {self.n_threads} thread(s): network outputs are {passes}",
             f"  P'HP is made of {self.gram_rows:,} rows a round, P'G of all",
             *(f"  {name:<42}{megabytes(size):>12}" for name, size in self.parts),
+            *(
+                [f"  {'or, before the first round, linear start':<42}{megabytes(self.before):>12}"]
+                if self.before
+                else []
+            ),
             f"  {'together, of ' + megabytes(self.budget) + ' to use':<42}{megabytes(self.n_bytes):>12}",
         ]
         return "\n".join(lines)
@@ -70,11 +77,12 @@ def make_plan(
     exact: bool = False,
     gram_share: float = 1.0,
     watched: Sequence[Features] = (),
+    n_weights: int = 0,
 ) -> Plan:
     """The fastest plan that fits: first the buffer is given up, then the order of features, then threads.
 
-    `watched` are evaluation sets. Without a budget, the plan that needs least is taken where half of what is free is
-    less than that.
+    `watched` are evaluation sets, `n_weights` the weights of a linear start for each score. Without a budget, the plan
+    that needs least is taken where half of what is free is less than that.
 
     >>> print(make_plan(Features(1_000_000), 64, 1, 2, memory_budget=10**9))
     1,000,000 rows in 62 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
@@ -90,12 +98,13 @@ def make_plan(
     chunks = cut(features, rows_in_chunk(n, K, C))
     others = sum(s.n_rows for s in watched)
     n_entries = _entries(features) + sum(_entries(s) for s in watched)
-    n_weights = _columns(features) * (K + PANEL)
+    n_table = _columns(features) * (K + PANEL)
+    before = linear_bytes(features, n_weights, C)
     working, table = thread_bytes(features, chunks, K, C, form, exact)
     needed = {
         "scores": 8 * (n + others) * C + (4 * n * C if line_search else 0),
         "keys of the sample of rows": 8 * n if gram_share < 1.0 else 0,
-        "weights of dense columns": 16 * n_weights if n_weights <= TABLE_LIMIT else 0,
+        "weights of dense columns": 16 * n_table if n_table <= TABLE_LIMIT else 0,
     }
 
     def parts(hold: bool, ordered: bool, threads: int) -> tuple[tuple[str, int], ...]:
@@ -111,14 +120,14 @@ def make_plan(
     ways += [(False, False, threads) for threads in range(n_threads, 0, -1)]
     for hold, ordered, threads in ways:
         listed = parts(hold, ordered, threads)
-        least = sum(size for _, size in listed)
+        least = max(before, sum(size for _, size in listed))
         if least <= budget or (memory_budget is None and (hold, ordered, threads) == ways[-1]):
             used = form if ordered else "hashed"
-            return Plan(n, K, C, hold, used, threads, len(chunks), gram_share, budget, listed)
+            return Plan(n, K, C, hold, used, threads, len(chunks), gram_share, budget, listed, before)
     besides = f" and {others:,} evaluation rows" if others else ""
     raise ValueError(
         f"memory_budget must be at least {least} bytes for {n:,} rows{besides}, K = {K} and {C} score(s) a row, "
-        f"got {budget} bytes; a smaller n_neurons needs less"
+        f"got {budget} bytes; " + ("init='constant'" if least == before else "a smaller n_neurons") + " needs less"
     )
 
 

@@ -133,15 +133,16 @@ def _entry(feature: Any, bits: Any) -> Any:
 
 
 @numba.njit(inline="always")
-def _is_zero(bits: Any) -> Any:
-    return np.uint32(bits << np.uint32(1)) == np.uint32(0)  # 0.0 and -0.0
+def _is_nothing(bits: Any) -> Any:
+    size = np.uint32(bits << np.uint32(1))  # without the sign
+    return size == np.uint32(0) or size > np.uint32(0xFF000000)  # zero or NaN
 
 
 @numba.njit(cache=True, nogil=True)
 def _add_dense(bits: Any, keys: Any) -> None:
     for i in range(bits.shape[0]):
         for f in range(bits.shape[1]):
-            if not _is_zero(bits[i, f]):
+            if not _is_nothing(bits[i, f]):
                 keys[i] += _entry(f, bits[i, f])
 
 
@@ -149,5 +150,5 @@ def _add_dense(bits: Any, keys: Any) -> None:
 def _add_entries(indptr: Any, ids: Any, bits: Any, keys: Any) -> None:
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            if not _is_zero(bits[e]):
+            if not _is_nothing(bits[e]):
                 keys[i] += _entry(ids[e], bits[e])

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from gbun.data.buckets import LEAST_BITS, MOST_BITS, Buckets
 from gbun.data.features import Schema
-from gbun.data.scaling import ColumnScale, Scaling
+from gbun.data.scaling import BucketScale, ColumnScale, Scaling
 from gbun.description import Description
 from gbun.ensemble import Ensemble
+from gbun.linear import LinearStart
 from gbun.model_io.atomic import write_atomically
 from gbun.model_io.checks import brief
 from gbun.model_io.classes import classes_from, stored_classes
@@ -66,6 +68,10 @@ def _tensors_of(ensemble: Ensemble) -> Tensors:
         scale: ColumnScale | None = getattr(ensemble.scaling, name)
         if scale is not None:
             tensors |= {f"{name}.{part}": array for part, array in vars(scale).items() if array is not None}
+    if ensemble.scaling.shared is not None:
+        tensors["scaling.factor"] = ensemble.scaling.shared.factor
+    if ensemble.linear is not None:
+        tensors["linear.weights"] = ensemble.linear.weights
     return {name: np.asarray(array) for name, array in tensors.items()}
 
 
@@ -75,11 +81,19 @@ def _model_from(header: Mapping[str, Any], tensors: Tensors) -> tuple[Ensemble, 
     sizes = _checked_sizes(_specs(header), tensors, family.n_outputs)
     dense = ColumnScale(tensors["dense.centre"], tensors["dense.factor"]) if scaling["dense"] else None
     sparse = _sparse_scale(tensors) if scaling["sparse"] else None
+    schema, linear = header["description"]["schema"], header["linear"]
+    columns = schema["n_columns"] if schema["kind"] == "array" else None
+    shared = _bucket_scale(_buckets(scaling["buckets"], columns), tensors)
+    weights_in = _buckets(linear["buckets"], columns) if linear else None
     ensemble = Ensemble(
         family,
-        Scaling(scaling["name"], dense, sparse),
+        Scaling(scaling["name"], dense, sparse, shared, tuple(scaling["steps"])),
         _objective(header["objective"], sizes["C"]),
-        *(tensors[name] for name in ("start", "centres", "factors", "heads")),
+        tensors["start"],
+        tensors["centres"],
+        tensors["factors"],
+        tensors["heads"],
+        _linear(linear, weights_in, tensors, sizes.get("m", 0)),
     )
     return ensemble, _description(header["description"], tensors, sizes["C"])
 
@@ -96,6 +110,10 @@ def _specs(header: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
         specs |= {"dense.centre": ("float64", "m"), "dense.factor": ("float64", "m")}
     if header["scaling"]["sparse"]:
         specs |= {"sparse.centre": ("float64", "s"), "sparse.factor": ("float64", "s"), "sparse.ids": ("integers", "s")}
+    if header["scaling"]["buckets"]:
+        specs |= {"scaling.factor": ("float32", "b")}
+    if header["linear"]:
+        specs |= {"linear.weights": ("float32", "wC")}
     if header["description"]["classes"] == "tensor":
         specs |= {"classes": ("numbers", "c")}
     return specs
@@ -131,6 +149,42 @@ def _sparse_scale(tensors: Tensors) -> ColumnScale:
     if (ids[1:] <= ids[:-1]).any():  # they are looked up by bisection
         raise ValueError("sparse.ids must increase, each id once")
     return ColumnScale(tensors["sparse.centre"], tensors["sparse.factor"], ids)
+
+
+def _buckets(stated: Mapping[str, Any] | None, columns: int | None) -> Buckets | None:
+    """Kernels look places up without a check: columns must all have one, and hashes none beyond."""
+    if stated is None:
+        return None
+    buckets = Buckets(**stated)
+    if buckets.hashed and buckets.n != 2**buckets.bits:
+        raise ValueError(f"hashed buckets must be a power of 2 in number, got {buckets.n}")
+    if buckets.hashed and not LEAST_BITS <= buckets.bits <= MOST_BITS:
+        raise ValueError(f"hashed buckets must be 2^{LEAST_BITS} to 2^{MOST_BITS}, got {buckets.n}")
+    if not buckets.hashed and buckets.n != columns:
+        raise ValueError(f"buckets that are columns must be as many as the schema's ({columns}), got {buckets.n}")
+    return buckets
+
+
+def _bucket_scale(buckets: Buckets | None, tensors: Tensors) -> BucketScale | None:
+    if buckets is None:
+        return None
+    factor = tensors["scaling.factor"]
+    if len(factor) != buckets.n:
+        raise ValueError(f"scaling.factor must have one number for each of {buckets.n} buckets, got {len(factor)}")
+    return BucketScale(buckets, factor)
+
+
+def _linear(
+    stated: Mapping[str, Any] | None, buckets: Buckets | None, tensors: Tensors, n_dense: int
+) -> LinearStart | None:
+    if stated is None:
+        return None
+    weights, wanted = tensors["linear.weights"], n_dense + (0 if buckets is None else buckets.n)
+    if len(weights) != wanted:
+        raise ValueError(
+            f"linear.weights must have {wanted} rows, one for each dense column and bucket, got {len(weights)}"
+        )
+    return LinearStart(buckets, weights, stated["l2"])
 
 
 def _objective(fields: Mapping[str, Any], n_scores: int) -> Objective:

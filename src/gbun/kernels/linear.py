@@ -1,0 +1,176 @@
+"""Sums of a linear model over rows: scores F theta and gradients F'G, F being dense columns and buckets side by side.
+
+Sparse entries are kept twice, by row and by bucket: then both sums are made without two threads ever adding to the
+same number, in an order that does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from gbun.data.buckets import Buckets
+from gbun.data.features import Features
+from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
+from gbun.kernels import products
+from gbun.kernels.threads import Threads
+
+ROWS = 4096  # in a piece of work
+PIECES = 64  # pieces the buckets are divided into, by their entries
+HISTORY = 6  # pairs of steps and changes of the gradient that L-BFGS remembers
+
+
+def weight_count(features: Features, buckets: Buckets | None) -> int:
+    """Weights of a linear model for each score."""
+    return (0 if features.dense is None else features.dense.shape[1]) + (0 if buckets is None else buckets.n)
+
+
+def linear_bytes(features: Features, n_weights: int, n_scores: int) -> int:
+    """About what fitting takes: rows kept by row and by bucket, a copy while some are held out, scores, and L-BFGS."""
+    if not n_weights:
+        return 0
+    n_entries = 0 if features.sparse is None else len(features.sparse.ids)
+    dense = 0 if features.dense is None else 4 * features.dense.size
+    return 28 * n_entries + dense + n_scores * (32 * features.n_rows + (56 + 8 * (HISTORY + 1)) * n_weights)
+
+
+class LinearRows:
+    """Rows as a linear model sees them: phi(x) = [dense columns ; sum of sign(f) x_f over the features of a bucket]."""
+
+    def __init__(self, features: Features, buckets: Buckets | None, threads: Threads) -> None:
+        self.n_rows, self.threads = features.n_rows, threads
+        self.dense = None if features.dense is None else np.ascontiguousarray(features.dense, dtype=MEMBERSHIP)
+        self.n_dense = 0 if self.dense is None else self.dense.shape[1]
+        self.n_buckets = 0 if buckets is None else buckets.n
+        self.pieces = [slice(i, min(i + ROWS, self.n_rows)) for i in range(0, self.n_rows, ROWS)]
+        self._sparse = features.sparse is not None and buckets is not None
+        if features.sparse is not None and buckets is not None:
+            entries = features.sparse
+            places, signs = buckets.place(entries.ids)
+            self.places = np.ascontiguousarray(places)
+            values = np.asarray(entries.values, dtype=MEMBERSHIP)
+            self.values = np.ascontiguousarray(values if signs is None else values * signs)
+            self.indptr = np.ascontiguousarray(entries.indptr, dtype=np.int64)
+            self._columns: tuple[IntArray, IntArray, FloatArray] | None = None
+
+    @property
+    def n_weights(self) -> int:
+        return self.n_dense + self.n_buckets
+
+    def scores(self, weights: FloatArray) -> FloatArray:
+        """F theta, n x C. A row's bits do not depend on the rows beside it."""
+        out = np.zeros((self.n_rows, weights.shape[1]), dtype=SUM)
+        panels = None if self.dense is None else products.panels_of(weights[: self.n_dense].astype(MEMBERSHIP))
+        own = np.ascontiguousarray(weights[self.n_dense :])
+
+        def work(rows: slice) -> None:
+            if self.dense is not None:
+                part = np.zeros((rows.stop - rows.start, weights.shape[1]), dtype=MEMBERSHIP)
+                products.multiply_add(self.dense[rows], panels, part)
+                out[rows] += part
+            if self._sparse:
+                if weights.shape[1] == 1:
+                    _row_sums(self.indptr, self.places, self.values, own[:, 0], out[:, 0], rows.start, rows.stop)
+                else:
+                    _row_sums_of_many(self.indptr, self.places, self.values, own, out, rows.start, rows.stop)
+
+        self.threads.run(work, self.pieces)
+        return out
+
+    def gradient(self, g: FloatArray) -> FloatArray:
+        """F'G, one row of C numbers for each weight."""
+        return self._by_column(np.ascontiguousarray(g, dtype=SUM), squared=False)
+
+    def curvature(self, h: FloatArray) -> FloatArray:
+        """sum_i h_i phi_i^2 of each weight; what two features of one row in one bucket have in common is left out."""
+        return self._by_column(np.ascontiguousarray(h, dtype=SUM)[:, None], squared=True)[:, 0]
+
+    def _by_column(self, g: FloatArray, squared: bool) -> FloatArray:
+        out = np.zeros((self.n_weights, g.shape[1]), dtype=SUM)
+        if self.dense is not None:
+            X = self.dense
+
+            def of_dense(rows: slice) -> FloatArray:
+                block = X[rows].astype(SUM)
+                return np.asarray((np.square(block) if squared else block).T @ g[rows])
+
+            for part in self.threads.map(of_dense, self.pieces):
+                out[: self.n_dense] += part
+        if self._sparse:
+            starts, rows_, values = self._by_bucket()
+            sums = out[self.n_dense :]
+
+            def of_buckets(piece: tuple[int, int]) -> None:
+                if g.shape[1] == 1:
+                    _column_sums(starts, rows_, values, g[:, 0], sums[:, 0], *piece, squared)
+                else:
+                    _column_sums_of_many(starts, rows_, values, g, sums, *piece)
+
+            self.threads.run(of_buckets, self._pieces_of(starts))
+        return out
+
+    def _by_bucket(self) -> tuple[IntArray, IntArray, FloatArray]:
+        if self._columns is None:
+            starts = np.zeros(self.n_buckets + 1, dtype=np.int64)
+            np.cumsum(np.bincount(self.places, minlength=self.n_buckets), out=starts[1:])
+            rows, values = np.empty(len(self.places), dtype=np.int32), np.empty(len(self.places), dtype=MEMBERSHIP)
+            _sort_by_bucket(self.indptr, self.places, self.values, starts[:-1].copy(), rows, values)
+            self._columns = starts, rows, values
+        return self._columns
+
+    def _pieces_of(self, starts: IntArray) -> list[tuple[int, int]]:
+        """Buckets in runs of about equally many entries."""
+        goals = np.linspace(0, starts[-1], PIECES + 1)[1:-1]
+        cuts = np.unique([0, *np.searchsorted(starts, goals, side="right").clip(max=self.n_buckets), self.n_buckets])
+        return list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort_by_bucket(indptr: Any, places: Any, values: Any, at: Any, rows: Any, out: Any) -> None:
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            j = places[e]
+            rows[at[j]] = i
+            out[at[j]] = values[e]
+            at[j] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _row_sums(indptr: Any, places: Any, values: Any, weights: Any, out: Any, first: int, last: int) -> None:
+    for i in range(first, last):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            total += np.float64(values[e]) * np.float64(weights[places[e]])
+        out[i] += total
+
+
+@numba.njit(cache=True, nogil=True)
+def _row_sums_of_many(indptr: Any, places: Any, values: Any, weights: Any, out: Any, first: int, last: int) -> None:
+    C = weights.shape[1]
+    for i in range(first, last):
+        for e in range(indptr[i], indptr[i + 1]):
+            j, x = places[e], np.float64(values[e])
+            for c in range(C):
+                out[i, c] += x * weights[j, c]
+
+
+@numba.njit(cache=True, nogil=True)
+def _column_sums(starts: Any, rows: Any, values: Any, g: Any, out: Any, first: int, last: int, squared: bool) -> None:
+    for j in range(first, last):
+        total = 0.0
+        for e in range(starts[j], starts[j + 1]):
+            x = np.float64(values[e])
+            total += (x * x if squared else x) * g[rows[e]]
+        out[j] = total
+
+
+@numba.njit(cache=True, nogil=True)
+def _column_sums_of_many(starts: Any, rows: Any, values: Any, g: Any, out: Any, first: int, last: int) -> None:
+    C = g.shape[1]
+    for j in range(first, last):
+        for e in range(starts[j], starts[j + 1]):
+            i, x = rows[e], np.float64(values[e])
+            for c in range(C):
+                out[j, c] += x * g[i, c]

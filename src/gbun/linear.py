@@ -1,0 +1,216 @@
+"""The linear start: a regularised linear model for the same objective, fitted before the first round.
+
+    minimise over theta, b:   sum_i w_i loss(y_i, b + phi(x_i) theta) + lambda / 2 |theta|^2
+    lambda = l2 x mean over weights of sum_i h_i phi_i^2
+
+phi is what `LinearRows` makes of scaled features: dense columns, and sparse ones in buckets. The intercept b is not
+penalised; it takes the place of the constant start, so it is left out where base margins do.
+
+The method is L-BFGS: what it needs of rows in a step are the gradient, a sum of the size of theta, and two numbers
+for each length of a step that is tried. Everything else is done on each worker alike, with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from gbun.collectives import Collective
+from gbun.data.buckets import Buckets
+from gbun.data.features import Features, Shard
+from gbun.dtypes import HEAD, MEMBERSHIP, SUM, FloatArray
+from gbun.kernels.linear import HISTORY, LinearRows
+from gbun.kernels.threads import Threads
+from gbun.metrics.base import Metric
+from gbun.objectives import Objective
+from gbun.solve import minimise_convex
+
+PATH = tuple(4.0**k for k in range(2, -8, -1))  # penalties that are tried, the strongest first
+TOLERANCE = 1e-2  # of the gradient's size before the first step
+MOST_STEPS = 100
+
+
+@dataclass(frozen=True)
+class LinearStart:
+    """theta as it is applied: one row of C numbers for each dense column and each bucket."""
+
+    buckets: Buckets | None
+    weights: FloatArray
+    l2: float
+
+    def scores(self, features: Features, threads: Threads) -> FloatArray:
+        """phi(x) theta of scaled features; the intercept is in the ensemble's start."""
+        return LinearRows(features, self.buckets, threads).scores(self.weights)
+
+    @property
+    def n_weights(self) -> int:
+        """Weights that are not zero."""
+        return int(np.count_nonzero(self.weights.any(axis=1)))
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What all fits of a training have in common: where weights are kept, the loss, and how starts are judged."""
+
+    buckets: Buckets | None
+    objective: Objective
+    start: FloatArray
+    metric: Metric
+    collective: Collective
+    threads: Threads
+
+    def fit(self, rows: Shard, l2: float) -> tuple[FloatArray, LinearStart]:
+        """The start, with the intercept in it, and the weights. Features of `rows` are scaled.
+
+        Penalties fall to l2 step by step, as when one is chosen: that is faster than going there at once.
+        """
+        own = LinearFit(rows, self)
+        for stage in [stronger for stronger in PATH if stronger > l2] + [l2]:
+            own.fit(stage)
+        return own.result(l2)
+
+    def choose(self, rows: Shard, judge: Shard) -> tuple[float, FloatArray, LinearStart]:
+        """The best of a path of penalties by the metric on `judge`; the path ends where values begin to fall."""
+        own, best = LinearFit(rows, self), None
+        judged = LinearRows(judge.features, self.buckets, self.threads)
+        for l2 in PATH:
+            own.fit(l2)
+            start, linear = own.result(l2)
+            value = self.value(judge, start, judged.scores(linear.weights))
+            if best is not None and not value > best[0]:
+                break
+            best = value, start, linear
+        assert best is not None
+        return best
+
+    def value(self, judge: Shard, start: FloatArray, scores: FloatArray | None) -> float:
+        """How good a start is on these rows, larger is better; without `scores` the constant."""
+        base = start if judge.base_margin is None else judge.base_margin
+        total = np.broadcast_to(base, (judge.n_rows, len(start))) + (0.0 if scores is None else scores)
+        value = self.metric.evaluate(judge.y, self.objective.response(total), judge.weight, self.collective)
+        return value if self.metric.higher_is_better else -value
+
+
+class LinearFit:
+    """theta on its way: `fit(l2)` goes on from where the last penalty left it."""
+
+    def __init__(self, rows: Shard, fitting: Fitting) -> None:
+        self.rows = LinearRows(rows.features, fitting.buckets, fitting.threads)
+        self.shard, self.fitting = rows, fitting
+        self.objective, self.collective = fitting.objective, fitting.collective
+        C = len(fitting.start)
+        self.pieces = pieces_of(rows.n_rows, C)
+        self.theta = np.zeros((self.rows.n_weights + 1, C), dtype=SUM)  # the last row is added to the start
+        self.scores = np.empty((rows.n_rows, C), dtype=SUM)
+        self.scores[:] = fitting.start if rows.base_margin is None else rows.base_margin
+        margins = self.collective.sum(np.array([0.0 if rows.base_margin is None else 1.0]))
+        self.free_intercept = not margins[0]
+        self.curvature = self._curvature()
+        self.penalised = np.append(np.ones(self.rows.n_weights), 0.0)
+        seen = np.count_nonzero(self.curvature[:-1])
+        self.unit = float(self.curvature[:-1].sum() / seen) if seen else 1.0
+        self.first_size: float | None = None
+
+    def _curvature(self) -> FloatArray:
+        """sum_i h_i phi_i^2 of each weight, then sum_i h_i, at the start."""
+        shard, h = self.shard, np.empty(self.shard.n_rows)
+
+        def work(rows: slice) -> float:
+            own = self.objective.derivatives(shard.y[rows], self.scores[rows], shard.weight[rows])[1]
+            h[rows] = own if own.ndim == 1 else own.max(axis=1)
+            return float(h[rows].sum())
+
+        total = sum(self.rows.threads.map(work, self.pieces), 0.0)
+        return self.collective.sum(np.append(self.rows.curvature(h), total))
+
+    def fit(self, l2: float, tolerance: float = TOLERANCE) -> None:
+        """theta that minimises the loss with this penalty."""
+        penalty = (l2 * self.unit * self.penalised)[:, None]
+        scale = self.curvature[:, None] + penalty
+        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0)
+        if not self.free_intercept:
+            inverse[-1] = 0.0
+        gradient, memory = self._gradient(penalty), Memory(inverse)
+        for _ in range(MOST_STEPS):
+            size = float(np.sqrt(np.vdot(gradient, inverse * gradient)))
+            self.first_size = size if self.first_size is None else self.first_size
+            if not size > tolerance * self.first_size:
+                return
+            direction = -memory.times(gradient)
+            step = direction * self._move(direction, penalty)
+            before, gradient = gradient, self._gradient(penalty)
+            if not memory.learn(step, gradient - before):
+                return
+
+    def _gradient(self, penalty: FloatArray) -> FloatArray:
+        shard, g = self.shard, np.empty(self.scores.shape, dtype=SUM)
+
+        def work(rows: slice) -> FloatArray:
+            g[rows] = self.objective.derivatives(shard.y[rows], self.scores[rows], shard.weight[rows])[0]
+            return np.asarray(g[rows].sum(axis=0))
+
+        total = sum(self.rows.threads.map(work, self.pieces), np.zeros(g.shape[1]))
+        sums = self.collective.sum(np.concatenate([self.rows.gradient(g), total[None]]))
+        return sums + penalty * self.theta
+
+    def _move(self, direction: FloatArray, penalty: FloatArray) -> float:
+        """Take the best step along `direction`; its length."""
+        shard, d = self.shard, self.rows.scores(direction[:-1])
+        d += direction[-1]
+        turn = penalty * direction
+        slope_of_penalty, curvature_of_penalty = np.vdot(turn, self.theta), np.vdot(turn, direction)
+
+        def along(alpha: float) -> tuple[float, float]:
+            def part(rows: slice) -> FloatArray:
+                at = self.scores[rows] + alpha * d[rows]
+                return self.objective.along(shard.y[rows], at, shard.weight[rows], d[rows])
+
+            slope, curvature = self.collective.sum(sum(self.rows.threads.map(part, self.pieces), np.zeros(2)))
+            return slope + slope_of_penalty + alpha * curvature_of_penalty, curvature + curvature_of_penalty
+
+        alpha = minimise_convex(along)
+        self.theta += alpha * direction
+        self.scores += alpha * d
+        return alpha
+
+    def result(self, l2: float) -> tuple[FloatArray, LinearStart]:
+        """The start with the intercept in it, and the weights."""
+        weights = self.theta[:-1].astype(HEAD)
+        return self.fitting.start + self.theta[-1], LinearStart(self.fitting.buckets, weights, l2)
+
+
+class Memory:
+    """The inverse Hessian as L-BFGS knows it: a diagonal, bent by the last steps and the gradients they met."""
+
+    def __init__(self, inverse: FloatArray) -> None:
+        self.inverse = inverse
+        # float32: directions are searched along anyway, and this is most of what a step reads and writes.
+        self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=HISTORY)
+        self.scale = 1.0
+
+    def learn(self, step: FloatArray, change: FloatArray) -> bool:
+        """False where the gradient did not change along the step: there is nothing more to go down."""
+        product = float(np.vdot(step, change))
+        if not product > 0.0:
+            return False
+        self.scale = product / float(np.vdot(change, self.inverse * change))
+        self.pairs.append((step.astype(MEMBERSHIP), change.astype(MEMBERSHIP), 1.0 / product))
+        return True
+
+    def times(self, gradient: FloatArray) -> FloatArray:
+        q, weights = gradient.astype(MEMBERSHIP), []
+        for step, change, rho in reversed(self.pairs):
+            weights.append(np.float32(rho * np.vdot(step, q)))
+            q -= weights[-1] * change
+        q *= self.inverse * self.scale
+        for (step, change, rho), weight in zip(self.pairs, reversed(weights), strict=True):
+            q += (weight - np.float32(rho * np.vdot(change, q))) * step
+        return q.astype(SUM)
+
+
+def pieces_of(n_rows: int, n_scores: int) -> list[slice]:
+    """Rows in pieces of about 2^16 scores."""
+    size = max(256, 2**16 // n_scores)
+    return [slice(i, min(i + size, n_rows)) for i in range(0, n_rows, size)]
