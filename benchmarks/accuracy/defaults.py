@@ -1,8 +1,12 @@
-"""The study behind the defaults for dense columns: settings beside each other on small tabular sets.
+"""The study behind the defaults for dense columns: before and after, and settings beside each other.
 
-    python -m benchmarks.accuracy.defaults --data DIR [--rows 2500] [--only adult,churn] [--output results/defaults]
+    python -m benchmarks.accuracy.defaults --data DIR [--rows 5000] [--seeds 2] [--only adult,letter] [--study]
+        [--output results/defaults]
 
-Each set is cut to `--rows` rows, 70 % of them to train. Scores are R2 (names that begin with a number) or accuracy.
+"before" is gbun 0.1: 100 rounds on all rows from a constant. "defaults" is GBUNClassifier() or GBUNRegressor(). With
+--study further columns change one setting each. LightGBM has its defaults. Scores are accuracy, or R2 of regression,
+on test rows; means over seeds, each of which divides tabular sets anew and draws other networks. Finished sets are
+kept in the JSON and not run again.
 """
 
 from __future__ import annotations
@@ -11,65 +15,104 @@ import argparse
 import json
 import statistics
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-import numpy as np
 from lightgbm import LGBMClassifier, LGBMRegressor
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
-from sklearn.model_selection import train_test_split
 
+from benchmarks.accuracy.dense import DenseSet, dense_sets
 from gbun import GBUNClassifier, GBUNRegressor
 
-COMMON = {"n_estimators": 100}
-SETTINGS: dict[str, dict[str, Any]] = {
-    "defaults": {},
+PLAIN: dict[str, dict[str, Any]] = {"before": {"n_estimators": 100, "init": "constant"}, "defaults": {}}
+STUDY: dict[str, dict[str, Any]] = {
+    "linear start": {"init": "linear"},
     "one softmax": {"group_size": 112, "n_neurons": 112},
     "groups of 8": {"group_size": 8},
+    "tau 1": {"temperature": 1.0},
     "tau 3": {"temperature": 3.0},
     "density .3": {"density": 0.3},
     "eta .3": {"learning_rate": 0.3},
     "lambda 1e-3": {"reg_lambda": 1e-3},
-    "K 256": {"n_neurons": 256},
+    "no refit": {"refit": False},
 }
+NO_PEER = ("aloi",)  # a thousand classes: LightGBM grows a thousand trees a round
 
 
-def scores(path: Path, n_rows: int) -> dict[str, float]:
-    data = np.load(path)
-    rows = np.random.default_rng(0).permutation(len(data["y"]))[:n_rows]
-    X_train, X_test, y_train, y_test = train_test_split(data["X"][rows], data["y"][rows], test_size=0.3, random_state=0)
-    regression = path.name[0].isdigit()
-    ours, theirs = (GBUNRegressor, LGBMRegressor) if regression else (GBUNClassifier, LGBMClassifier)
-    found = {}
-    for name, settings in SETTINGS.items():
-        found[name] = float(ours(**COMMON, **settings).fit(X_train, y_train).score(X_test, y_test))
-    found["lightgbm"] = float(theirs(verbose=-1).fit(X_train, y_train).score(X_test, y_test))
-    return found
+def scores(data: DenseSet, settings: dict[str, dict[str, Any]], seeds: int) -> dict[str, dict[str, float]]:
+    ours, theirs = (GBUNRegressor, LGBMRegressor) if data.regression else (GBUNClassifier, LGBMClassifier)
+    runs: dict[str, list[tuple[float, float, float]]] = {}
+    for seed in range(seeds):
+        X, y, X_test, y_test = data.load(seed)
+        models = {name: ours(random_state=seed, **given) for name, given in settings.items()}
+        if data.name not in NO_PEER:
+            models["lightgbm"] = theirs(verbose=-1, random_state=seed)
+        for name, model in models.items():
+            began = perf_counter()
+            model.fit(X, y)
+            seconds = perf_counter() - began
+            runs.setdefault(name, []).append((model.score(X_test, y_test), seconds, model.n_estimators_))
+    means = {name: map(statistics.mean, zip(*values, strict=True)) for name, values in runs.items()}
+    return {name: dict(zip(("score", "seconds", "rounds"), map(float, m), strict=True)) for name, m in means.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.defaults", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets; tabular_small is read")
-    parser.add_argument("--rows", type=int, default=2500)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.accuracy.defaults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--rows", type=int, default=5000, help="most rows of a tabular set")
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", default="", help="comma-separated names of sets; all by default")
+    parser.add_argument("--study", action="store_true", help="also change one setting at a time")
     parser.add_argument("--output", type=Path, default=Path("results/defaults"))
     args = parser.parse_args()
-    table = Table(title="R2 or accuracy on held-out rows")
-    for column in ("data", *SETTINGS, "lightgbm"):
-        table.add_column(column, justify="right")
-    names = args.only.split(",") if args.only else None
-    paths = [p for p in sorted((args.data / "tabular_small").glob("*.npz")) if names is None or p.stem in names]
-    results = {path.stem: scores(path, args.rows) for path in paths}
-    results["median"] = {name: statistics.median(r[name] for r in results.values()) for name in (*SETTINGS, "lightgbm")}
-    results["mean"] = {
-        name: statistics.mean(r[name] for key, r in results.items() if key != "median")
-        for name in (*SETTINGS, "lightgbm")
-    }
-    for name, row in results.items():
-        table.add_row(name, *(f"{row[key]:.4f}" for key in (*SETTINGS, "lightgbm")))
-    Console(width=160).print(table)
+    sets, settings = dense_sets(args.data, args.rows), PLAIN | (STUDY if args.study else {})
+    unknown = sorted(set(args.only.split(",")) - sets.keys()) if args.only else []
+    if unknown:
+        parser.error(f"--only names unknown sets {unknown}; known are {', '.join(sets)}")
     args.output.mkdir(parents=True, exist_ok=True)
-    (args.output / "defaults.json").write_text(json.dumps(results, indent=1))
+    store, console = args.output / f"defaults_{args.rows}{'_study' if args.study else ''}.json", Console(width=200)
+    results = json.loads(store.read_text()) if store.exists() else {}
+    for name in args.only.split(",") if args.only else sets:
+        if name not in results:
+            results[name] = scores(sets[name], settings, args.seeds)
+            store.write_text(json.dumps(results, indent=1))
+            console.print(name, {column: round(cell["score"], 4) for column, cell in results[name].items()})
+    show(results, [*settings, "lightgbm"], console)
+    draw(results, store.with_suffix(".png"))
+
+
+def show(results: dict[str, Any], columns: list[str], console: Console) -> None:
+    table = Table(title="R2 or accuracy on test rows, rounds that were kept and seconds of training")
+    for column in ("data", *columns, "rounds", "seconds before", "seconds now"):
+        table.add_column(column, justify="right")
+    for name, row in results.items():
+        cells = [f"{row[c]['score']:.4f}" if c in row else "" for c in columns]
+        now, before = row["defaults"], row["before"]
+        table.add_row(name, *cells, f"{now['rounds']:.0f}", f"{before['seconds']:.1f}", f"{now['seconds']:.1f}")
+    complete = [row for row in results.values() if "lightgbm" in row]
+    for title, mean in (("mean", statistics.mean), ("median", statistics.median)):
+        table.add_row(title, *(f"{mean(row[c]['score'] for row in complete):.4f}" for c in columns), "", "", "")
+    console.print(table)
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """What the defaults changed, set by set."""
+    gains = sorted((row["defaults"]["score"] - row["before"]["score"], name) for name, row in results.items())
+    figure = Figure(figsize=(6, 0.22 * len(gains) + 1), layout="constrained")
+    FigureCanvasAgg(figure)
+    ax = figure.subplots()
+    ax.barh([name for _, name in gains], [gain for gain, _ in gains], color="#1b6ca8")
+    ax.axvline(0.0, color="black", linewidth=0.8)
+    ax.set_title("score with the new defaults minus score before", fontsize=9)
+    ax.tick_params(labelsize=7)
+    figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ def trial(
     penalties = [run.linear.l2 for run in runs if run.linear is not None]
     if 2 * len(penalties) <= len(runs):
         return runs[0], Settled(family, "constant")
-    return runs[0], Settled(family, "linear", float(np.exp(np.mean(np.log(penalties)))) if all(penalties) else 0.0)
+    return runs[0], Settled(family, "linear", sorted(penalties)[len(penalties) // 2])
 
 
 def trained(
@@ -349,7 +349,7 @@ def linear_start(
     Where nobody insists on it, the constant is kept if the judging rows prefer it.
     """
     parameters = problem.parameters
-    l2 = parameters.linear_l2 if settled.l2 is None else settled.l2
+    l2 = settled.l2 if parameters.linear_l2 is None else parameters.linear_l2
     if l2 is not None:
         return fitting.fit(rows, l2)
     division = problem.divided(rows, fitting.collective) if judge is None else (rows, judge)

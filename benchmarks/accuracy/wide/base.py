@@ -74,7 +74,7 @@ class Watch:
         self.scores.append(float(score))
         self.seconds.append(perf_counter() - self.began)
         stale = len(self.scores) - 1 - self.best >= self.patience
-        return stale or score >= self.goal or self.seconds[-1] >= self.most_seconds
+        return stale or self.best_score >= self.goal or self.seconds[-1] >= self.most_seconds
 
     @property
     def best_score(self) -> float:

@@ -36,7 +36,7 @@ class Gbun(Learner):
     def choose(self, task: Task, fit: Rows, valid: Rows, settings: Settings, seconds: float) -> tuple[float, Settings]:
         watch = Watch(MOST_ROUNDS, most_seconds=seconds)  # patience is left to gbun, which then keeps the best round
         model = self.watched(task, fit, valid, {"early_stopping_rounds": PATIENCE, **settings}, watch)
-        return watch.best_score, {**settings, "n_estimators": max(1, model.n_estimators_)}
+        return watch.best_score, {**settings, "n_estimators": model.n_estimators_}
 
     def watched(self, task: Task, fit: Rows, valid: Rows, settings: Settings, watch: Watch) -> Any:
         model = self.model(task, {"n_estimators": MOST_ROUNDS, "eval_metric": task.metric, **settings})
