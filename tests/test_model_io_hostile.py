@@ -429,3 +429,11 @@ def test_reading_allocates_little_more_than_the_file(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 2.1 * size  # the file, and its tensors
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("m", [1, 4, 7])
+def test_dense_columns_are_as_many_as_the_schema_says(tmp_path, m):
+    """Kernels read a weight for each column without looking: a shorter tensor would be read beyond its end."""
+    scaling = Scaling("auto", some_dense(m))
+    with pytest.raises(ValueError, match=rf"dense.centre must have a number for each of 5 columns, got {m}"):
+        write_model(tmp_path / "m.gbun", make_ensemble(scaling=scaling), make_description())

@@ -189,7 +189,10 @@ class LearningRateSchedule(Callback):
 
 
 class TimeBudget(Callback):
-    """Stops after the round in which `seconds` have passed; a trial may take half of them."""
+    """Stops after the round in which `seconds` of boosting have passed; a trial may take half of them.
+
+    Reading data and fitting the start come before.
+    """
 
     during_trial = True
 
@@ -204,6 +207,9 @@ class TimeBudget(Callback):
             self.began, self.deadline = now, now + self.seconds / 2
         else:
             self.deadline = self.__dict__.pop("began", now) + self.seconds
+
+    def on_failure(self, training: Training) -> None:
+        self.__dict__.pop("began", None)  # whoever uses it again has all of its seconds
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         return perf_counter() >= self.deadline

@@ -215,7 +215,7 @@ class Parameters:
         None,
         Interval(0, UNBOUNDED, integral=True, optional=True),
         "Number of boosting rounds, one network each; 0 leaves the start alone. None: as many as help, found with "
-        "early stopping on rows held out for it, at most 200.",
+        "early stopping on rows held out for it, at most 300.",
     )
     init: str = parameter(
         "auto",

@@ -13,6 +13,7 @@ for each length of a step that is tried. Everything else is done on each worker 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +29,9 @@ from gbun.objectives import Objective
 from gbun.solve import minimise_convex
 
 PATH = tuple(4.0**k for k in range(2, -8, -1))  # penalties that are tried, the strongest first
-TOLERANCE = 1e-2  # of the gradient's size before the first step
+TOLERANCE = 2e-2  # of the gradient's size before the first step
 MOST_STEPS = 100
+ENOUGH = 0.3  # of the slope may be left after a step: L-BFGS learns from any step that bends the gradient
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,31 @@ class Fitting:
             own.fit(stage)
         return own.result(l2)
 
-    def choose(self, rows: Shard, judge: Shard) -> tuple[float, FloatArray, LinearStart]:
-        """The best of a path of penalties by the metric on `judge`; the path ends where values begin to fall."""
-        own, best = LinearFit(rows, self), None
-        judged = LinearRows(judge.features, self.buckets, self.threads)
+    def choose(self, parts: Sequence[tuple[Shard, Shard]]) -> tuple[FloatArray, LinearStart, bool]:
+        """The best of a path of penalties by the metric on judging rows, and whether it is better than the constant.
+
+        `parts` are rows to fit and rows to judge by, several times where they are few: then the mean decides, and
+        better means by more than its standard error. The path ends where values begin to fall. What is returned is
+        fitted to the rows of the first part.
+        """
+        fits = [LinearFit(rows, self) for rows, _ in parts]
+        judged = [LinearRows(judge.features, self.buckets, self.threads) for _, judge in parts]
+        constant = np.array([self.value(judge, self.start, None) for _, judge in parts])
+        best, found = None, None
         for l2 in PATH:
-            own.fit(l2)
-            start, linear = own.result(l2)
-            value = self.value(judge, start, judged.scores(linear.weights))
-            if best is not None and not value > best[0]:
+            values = []
+            for fit, judging, (_, judge) in zip(fits, judged, parts, strict=True):
+                fit.fit(l2)
+                start, linear = fit.result(l2)
+                values.append(self.value(judge, start, judging.scores(linear.weights)))
+            gains = np.array(values) - constant
+            if best is not None and not gains.mean() > best.mean():
                 break
-            best = value, start, linear
+            best, found = gains, fits[0].result(l2)
         assert best is not None
-        return best
+        assert found is not None
+        error = best.std(ddof=1) / np.sqrt(len(best)) if len(best) > 1 else 0.0
+        return *found, bool(best.mean() > error)
 
     def value(self, judge: Shard, start: FloatArray, scores: FloatArray | None) -> float:
         """How good a start is on these rows, larger is better; without `scores` the constant."""
@@ -139,7 +153,7 @@ class LinearFit:
             if not size > tolerance * self.first_size:
                 return
             direction = -memory.times(gradient)
-            step = direction * self._move(direction, penalty)
+            step = direction * self._move(direction, penalty, float(np.vdot(gradient, direction)))
             before, gradient = gradient, self._gradient(penalty)
             if not memory.learn(step, gradient - before):
                 return
@@ -155,8 +169,8 @@ class LinearFit:
         sums = self.collective.sum(np.concatenate([self.rows.gradient(g), total[None]]))
         return sums + penalty * self.theta
 
-    def _move(self, direction: FloatArray, penalty: FloatArray) -> float:
-        """Take the best step along `direction`; its length."""
+    def _move(self, direction: FloatArray, penalty: FloatArray, slope_at_zero: float) -> float:
+        """Take a step along `direction` that lessens the slope enough; its length."""
         shard, d = self.shard, self.rows.scores(direction[:-1])
         d += direction[-1]
         turn = penalty * direction
@@ -170,7 +184,7 @@ class LinearFit:
             slope, curvature = self.collective.sum(sum(self.rows.threads.map(part, self.pieces), np.zeros(2)))
             return slope + slope_of_penalty + alpha * curvature_of_penalty, curvature + curvature_of_penalty
 
-        alpha = minimise_convex(along)
+        alpha = minimise_convex(along, enough=ENOUGH, slope_at_zero=slope_at_zero)
         self.theta += alpha * direction
         self.scores += alpha * d
         return alpha

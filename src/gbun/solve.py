@@ -87,21 +87,32 @@ def _head(solution: FloatArray) -> FloatArray:
     return np.ascontiguousarray(solution, dtype=HEAD)
 
 
-def minimise_convex(along: Callable[[float], tuple[float, float]], most: int = 8) -> float:
-    """The step at which the slope of a convex function has fallen to a tenth, Newton's steps kept in a bracket."""
+def minimise_convex(
+    along: Callable[[float], tuple[float, float]],
+    most: int = 8,
+    enough: float = 0.1,
+    slope_at_zero: float | None = None,
+) -> float:
+    """The step at which the slope of a convex function has fallen to `enough`, Newton's steps kept in a bracket.
+
+    `along` gives slope and curvature. Whoever knows the slope at 0 already, and expects 1 to be about right, says so.
+    """
     low, high, alpha = 0.0, np.inf, 0.0
-    slope, curvature = first, _ = along(0.0)
+    slope, curvature = along(0.0) if slope_at_zero is None else (slope_at_zero, 1.0)
+    first = slope
     if not (first < 0.0 < curvature):
         return 1.0
-    for _ in range(most):
+    for tried in range(most):
         if slope < 0.0:
             low = alpha
         else:
             high = alpha
         step = min(alpha - slope / curvature, LONGEST_STEP) if curvature > 0.0 else np.inf
+        if tried == 0 and slope_at_zero is not None:
+            step = 1.0
         alpha = step if low < step < high else _within(low, high)
         slope, curvature = along(alpha)
-        if abs(slope) <= -0.1 * first:
+        if abs(slope) <= -enough * first:
             return alpha
     return alpha if slope < 0.0 else low  # not found in time: the longest step known to descend
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.boosting import Evaluation, Training, boost
+from gbun.boosting import Evaluation, Training, boost, evaluate
 from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
 from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, check, parameter_fields, parameters_from, size_in_bytes
@@ -129,15 +129,21 @@ class Problem:
         held = held_out(own.features, own.y, own.weight, fraction, self.seed, by_class, collective)
         return None if held is None else _parted(rows, held)
 
-    def parts(self, few: bool) -> list[tuple[Shard, Shard]]:
-        """Rows to fit and to judge by; where rows are few, several divisions so that each row judges once."""
+    def parts(self, few: bool, rows: Shard, collective: Collective) -> list[tuple[Shard, Shard]]:
+        """`rows`, which are this problem's in whatever scaling, as those to fit and those to judge by.
+
+        Where they are few, several divisions, so that each row judges once. None where rows cannot be divided: equal
+        ones stay together.
+        """
         own = self.shard
         if few:
             fold = folds(own.features, own.y, self.seed, FOLDS)
-            filled = [k for k in range(FOLDS) if own.weight[fold == k].any()]
-            return [_parted(own, fold == k) for k in filled] if len(filled) > 1 else []
-        division = self.divided(own, Solo())
-        return [] if division is None else [division]
+            weights = collective.sum(np.bincount(fold, own.weight, FOLDS))
+            filled = np.flatnonzero(weights > 0.0)
+            return [_parted(rows, fold == k) for k in filled] if len(filled) > 1 else []
+        fraction, by_class = self.parameters.validation_fraction, self.target.task == "classification"
+        held = held_out(own.features, own.y, own.weight, fraction, self.seed, by_class, collective)
+        return [] if held is None else [_parted(rows, held)]
 
 
 def _parted(rows: Shard, held: NDArray[np.bool_]) -> tuple[Shard, Shard]:
@@ -179,7 +185,8 @@ def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> 
         n_rounds = UNJUDGED_ROUNDS if patience is None else MOST_ROUNDS
     if patience is None or (problem.shards and not nothing_said):
         return trained(problem, n_rounds, patience, pool, callbacks)
-    parts = problem.parts(few=nothing_said and parameters.refit and rows.n_rows < FEW_ROWS_TO_JUDGE_BY)
+    few = nothing_said and parameters.refit and few_rows(rows)
+    parts = problem.parts(few, rows, Solo())
     if not parts:
         if nothing_said:
             return trained(problem, UNJUDGED_ROUNDS, None, pool, callbacks)
@@ -189,13 +196,11 @@ def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> 
         )
     if not parameters.refit:
         fit, judge = parts[0]
-        problem = replace(problem, shard=fit, shards={**problem.shards, "validation": judge})
+        problem = replace(problem, shard=fit, shards={**problem.shards, judges_name(problem): judge})
         return trained(problem, n_rounds, patience, pool, callbacks)
     tried, settled = trial(problem, parts, n_rounds, patience, pool, [c for c in callbacks if c.during_trial])
     n_rounds = tried.n_rounds - (0 if problem.initial is None else problem.initial.n_rounds)
-    training = trained(problem, n_rounds, None, pool, callbacks, settled)
-    training.best_round, training.best_score = tried.best_round, tried.best_score
-    return training
+    return trained(problem, n_rounds, None, pool, callbacks, settled, tried)
 
 
 @dataclass(frozen=True)
@@ -217,18 +222,33 @@ def trial(
 ) -> tuple[Training, Settled]:
     """Find out on parts of the rows what is best for all of them: the number of rounds, the start and its penalty."""
     family = family_for(problem.parameters, problem.shard.features, problem.schema, problem.shard.n_rows)
-    runs = [
-        assemble(replace(problem, shard=fit, shards={"validation": judge}), pool, "validation", Settled(family))
-        for fit, judge in parts
-    ]
+    settled, name = Settled(family), judges_name(problem)
+    if len(parts) > 1:  # one start for all, chosen by all of them
+        settled = settled_by(assemble(problem, pool, None, settled))
+    runs = [assemble(replace(problem, shard=fit, shards={name: judge}), pool, name, settled) for fit, judge in parts]
     for each in runs:
         each.trial = True
+    if any(np.isnan(evaluate(each)[name][each.metrics[-1].name]) for each in runs):
+        # Judging rows without all classes: what the objective minimises can still be seen.
+        for each in runs:
+            each.metrics = [*each.metrics, get_metric(each.objective.default_metric())]
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")]
     boost(runs[0], n_rounds, [*watchers, stopper(problem.parameters, patience)], runs[1:])
-    penalties = [run.linear.l2 for run in runs if run.linear is not None]
-    if 2 * len(penalties) <= len(runs):
-        return runs[0], Settled(family, "constant")
-    return runs[0], Settled(family, "linear", sorted(penalties)[len(penalties) // 2])
+    return runs[0], settled_by(runs[0])
+
+
+def settled_by(training: Training) -> Settled:
+    linear = training.linear
+    return Settled(training.family, *(("constant", None) if linear is None else ("linear", linear.l2)))
+
+
+def judges_name(problem: Problem) -> str:
+    """What held-out rows are called among the user's own evaluation sets."""
+    return "validation" if "validation" not in problem.shards else "held out"
+
+
+def few_rows(rows: Shard) -> bool:
+    return rows.n_rows < FEW_ROWS_TO_JUDGE_BY
 
 
 def trained(
@@ -238,13 +258,21 @@ def trained(
     pool: Threads,
     callbacks: Sequence[Callback] = (),
     settled: Settled | None = None,
+    tried: Training | None = None,
 ) -> Training:
-    """Boosted for `n_rounds`, or until the last evaluation set sees no improvement for `patience` rounds."""
+    """Boosted for `n_rounds`, or until the last evaluation set sees no improvement for `patience` rounds.
+
+    `tried` is the trial that found `n_rounds`.
+    """
     training = assemble(problem, pool, None if patience is None else list(problem.shards)[-1], settled)
+    if tried is not None:
+        training.best_round, training.best_score = tried.best_round, tried.best_score
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)]
     if patience is not None:
         watchers.append(stopper(problem.parameters, patience))
     boost(training, n_rounds, watchers)
+    if tried is not None and training.n_rounds < tried.n_rounds and training.best_round == tried.best_round:
+        training.best_round = training.best_score = None  # a callback ended it before that round
     return training
 
 
@@ -297,7 +325,7 @@ def assemble(
     begins_linear = initial is None and starts_linear(settled.init or parameters.init, features)
     n_weights, buckets = 0, None
     if begins_linear:
-        buckets = buckets_of(parameters, features, problem.schema, len(start), collective)
+        buckets = buckets_of(parameters, features, shard.weight, problem.schema, len(start), collective)
         n_weights = weight_count(features, buckets)
     memory = plan_for(
         parameters, features, family, objective, len(start), n_rows, pool.count, list(watched.values()), n_weights
@@ -306,7 +334,9 @@ def assemble(
     if begins_linear:
         scaled = replace(shard, features=features)
         judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
-        fitting = Fitting(buckets, objective, start, metrics[-1], collective, pool)
+        # Penalties are judged by the objective's own metric, which sees every change; a user's function has none.
+        metric = metrics[-1] if objective.name == "custom" else get_metric(objective.default_metric())
+        fitting = Fitting(buckets, objective, start, metric, collective, pool)
         start, linear = linear_start(problem, scaled, judge, fitting, settled)
 
     sample = gram_sample(
@@ -352,24 +382,30 @@ def linear_start(
     l2 = settled.l2 if parameters.linear_l2 is None else parameters.linear_l2
     if l2 is not None:
         return fitting.fit(rows, l2)
-    division = problem.divided(rows, fitting.collective) if judge is None else (rows, judge)
-    if division is None:
+    parts = [(rows, judge)] if judge is not None else []
+    if not parts and rows.n_rows >= LEAST_ROWS_TO_HOLD_OUT:
+        parts = problem.parts(few_rows(rows), rows, fitting.collective)
+    if not parts:
         return fitting.fit(rows, UNJUDGED_L2)
-    fit_rows, judge_rows = division
-    value, start, linear = fitting.choose(fit_rows, judge_rows)
-    if parameters.init == "auto" and not value > fitting.value(judge_rows, fitting.start, None):
+    start, linear, is_better = fitting.choose(parts)
+    if parameters.init == "auto" and not is_better:
         return fitting.start, None
     return (start, linear) if judge is not None else fitting.fit(rows, linear.l2)
 
 
 def buckets_of(
-    parameters: Parameters, features: Features, schema: Schema, n_scores: int, collective: Collective
+    parameters: Parameters,
+    features: Features,
+    weight: FloatArray,
+    schema: Schema,
+    n_scores: int,
+    collective: Collective,
 ) -> Buckets | None:
     """Where the linear start keeps weights of sparse features."""
     if features.sparse is None:
         return None
     n_columns = schema.n_columns if schema.kind == "array" else None
-    return buckets_for(features.sparse.ids, n_columns, n_scores, collective, parameters.linear_bits)
+    return buckets_for(features.sparse.counting(weight), n_columns, n_scores, collective, parameters.linear_bits)
 
 
 def plan(
@@ -401,7 +437,8 @@ def plan(
     n_scores, n_threads = target.objective.n_outputs(target.y), thread_count(parameters.n_jobs)
     n_weights = 0
     if starts_linear(parameters.init, features):
-        n_weights = weight_count(features, buckets_of(parameters, features, schema, n_scores, Solo()))
+        weight = weight_array(dataset.weight, features.n_rows)
+        n_weights = weight_count(features, buckets_of(parameters, features, weight, schema, n_scores, Solo()))
     return plan_for(
         parameters, features, family, target.objective, n_scores, features.n_rows, n_threads, watched, n_weights
     )
@@ -465,10 +502,12 @@ def check_continuation(parameters: Parameters, target: Target, initial: Model) -
         "group_size": family.group_size,
         "scale": initial.ensemble.scaling.name,
         "init": "constant" if linear is None else "linear",
-        "linear_l2": None if linear is None else linear.l2,
-        "linear_bits": None if linear is None or linear.buckets is None else linear.buckets.bits,
         "random_state": family.seed,
     }
+    if linear is not None:
+        trained["linear_l2"] = linear.l2
+        if linear.buckets is not None and linear.buckets.hashed:
+            trained["linear_bits"] = linear.buckets.bits
     for name, value in trained.items():
         given = getattr(parameters, name)
         given = seed_of(given) if name == "random_state" and given is not None else given

@@ -76,6 +76,10 @@ class Watch:
         stale = len(self.scores) - 1 - self.best >= self.patience
         return stale or self.best_score >= self.goal or self.seconds[-1] >= self.most_seconds
 
+    def reached(self, goal: float) -> float | None:
+        """The seconds after which a score was at least this."""
+        return next((s for s, score in zip(self.seconds, self.scores, strict=True) if score >= goal), None)
+
     @property
     def best_score(self) -> float:
         return max(self.scores)

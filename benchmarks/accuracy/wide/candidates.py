@@ -11,15 +11,13 @@ from typing import Any
 CANDIDATES: dict[str, list[dict[str, Any]]] = {
     "gbun": [
         {},
-        {"learning_rate": 0.3},
         {"n_neurons": 64},
+        {"temperature": 2.0, "group_size": 16},
         {"temperature": 0.5},
-        {"n_neurons": 512, "learning_rate": 0.3},
-        {"temperature": 2.0},
-        {"linear_l2": 10.0},
-        {"linear_l2": 0.1},
-        {"learning_rate": 0.05},
         {"scale": "log+idf+unit"},
+        {"n_neurons": 1024, "learning_rate": 0.2},
+        {"linear_l2": 0.03},
+        {"learning_rate": 0.05},
         {"init": "constant"},
     ],
     "lightgbm": [

@@ -19,7 +19,7 @@ from gbun.networks.simhash import xxhash32
 BUCKET_SEED = np.uint32(0x6275636B)  # frozen: model files depend on it
 LEAST_BITS, MOST_BITS = 8, 24  # the lowest of the other bits is the sign
 MOST_NUMBERS = 2**22  # kept for all places together, unless the user asks for more
-COUNTING_BITS = 20
+COUNTING_BITS = 16, 20
 FEW_COLUMNS, WIDE = 2**16, 4.0  # columns are kept as they are up to so many, or so many times the features seen
 BLOCK = 2**16  # ids hashed at a time, so that what is between stays in the cache
 
@@ -83,10 +83,11 @@ def buckets_for(
 
 def distinct(ids: IntArray, collective: Collective) -> float:
     """About how many different ids all workers hold: of M counters r stay 0 with about M log(M / r) of them."""
-    total = float(collective.sum(np.array([float(len(ids))]))[0])
-    bits = min(max(LEAST_BITS, int(np.ceil(np.log2(max(1.0, total))))), COUNTING_BITS)
-    counters = Buckets(2**bits, hashed=True)
-    hit = np.zeros(counters.n)
-    hit[counters.place(ids)[0]] = 1.0
-    untouched = max(1, int((collective.sum(hit) == 0.0).sum()))
-    return max(1.0, counters.n * float(np.log(counters.n / untouched)))
+    for bits in COUNTING_BITS:
+        counters = Buckets(2**bits, hashed=True)
+        hit = np.zeros(counters.n)
+        hit[counters.place(ids)[0]] = 1.0
+        untouched = int((collective.sum(hit) == 0.0).sum())
+        if untouched > 0.05 * counters.n:  # enough to tell; otherwise count again with more
+            break
+    return max(1.0, counters.n * float(np.log(counters.n / max(1, untouched))))

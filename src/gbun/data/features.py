@@ -21,6 +21,10 @@ class Entries:
     def row_of_entry(self) -> IntArray:
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
+    def counting(self, weight: FloatArray) -> IntArray:
+        """The ids of rows that have a weight."""
+        return self.ids if (weight > 0).all() else self.ids[np.repeat(weight > 0, np.diff(self.indptr))]
+
     def take(self, rows: IntArray) -> Entries:
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate([[0], np.cumsum(lengths)])

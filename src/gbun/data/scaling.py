@@ -28,6 +28,7 @@ from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 
 FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax tells them apart
 TEXT = ("log", "idf", "unit")
+TINY = 1e-30  # a column that never gets beyond it has nothing to say
 EVEN = 0.1  # rows whose numbers of entries deviate less than this from their mean are one-hot rows
 
 
@@ -185,18 +186,18 @@ def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Coll
     values = np.where(present, values, 0.0).astype(SUM)
     counts = row_sums(entries.indptr, present.astype(SUM))
     lengths = row_sums(entries.indptr, np.square(values))
-    used = (counts > 0) & (weight > 0)
+    w = np.where(counts > 0, weight, 0.0)
+    w_of_entry = np.where(present, np.repeat(w, np.diff(entries.indptr)), 0.0)
     n, n_present, squares, other, many, off = collective.sum(
         np.array(
             [
-                used.sum(),
-                counts[used].sum(),
-                np.square(counts[used]).sum(),
-                (present & ((values < 0) | (values != np.rint(values)))).sum(),  # not a count
-                (present & (values != 1)).sum(),  # not a one
-                (used & (np.abs(lengths - 1.0) > 1e-2)).sum(),  # a row not of length 1
-            ],
-            dtype=SUM,
+                w.sum(),
+                w @ counts,
+                w @ np.square(counts),
+                w_of_entry @ ((values < 0) | (values != np.rint(values))),  # not a count
+                w_of_entry @ (values != 1),  # not a one
+                w @ (np.abs(lengths - 1.0) > 1e-2),  # a row not of length 1
+            ]
         )
     )
     if not n:
@@ -213,7 +214,7 @@ def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Coll
 def _fit_shared(
     steps: tuple[str, ...], entries: Entries, weight: FloatArray, n_columns: int | None, collective: Collective
 ) -> BucketScale:
-    buckets = buckets_for(entries.ids, n_columns, 1, collective)
+    buckets = buckets_for(entries.counting(weight), n_columns, 1, collective)
     places, _ = buckets.place(entries.ids)
     size = np.abs(np.nan_to_num(entries.values, nan=0.0)).astype(SUM) * (weight[entries.row_of_entry] > 0)
     if "idf" in steps:
@@ -221,6 +222,7 @@ def _fit_shared(
             np.append(np.bincount(places, weight[entries.row_of_entry] * (size > 0), buckets.n), weight.sum())
         )
         rows, total = found[:-1], found[-1]
+        rows = np.minimum(rows, total)  # features of one row may share a bucket
         factor = np.where(rows > 0, 1.0 + np.log((1.0 + total) / (1.0 + rows)), 0.0)
     else:
         largest = np.zeros(buckets.n)
@@ -236,7 +238,7 @@ def _maximum(values: FloatArray, collective: Collective) -> FloatArray:
 
 
 def _inverse(values: FloatArray) -> FloatArray:
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0.0)
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > TINY)
 
 
 def _fit_dense(steps: tuple[str, ...], X: FloatArray, weight: FloatArray, collective: Collective) -> ColumnScale:

@@ -60,10 +60,10 @@ class LinearRows:
         return self.n_dense + self.n_buckets
 
     def scores(self, weights: FloatArray) -> FloatArray:
-        """F theta, n x C. A row's bits do not depend on the rows beside it."""
+        """F theta, n x C, of theta as float32. A row's bits do not depend on the rows beside it."""
         out = np.zeros((self.n_rows, weights.shape[1]), dtype=SUM)
         panels = None if self.dense is None else products.panels_of(weights[: self.n_dense].astype(MEMBERSHIP))
-        own = np.ascontiguousarray(weights[self.n_dense :])
+        own = np.ascontiguousarray(weights[self.n_dense :], dtype=MEMBERSHIP)
 
         def work(rows: slice) -> None:
             if self.dense is not None:
@@ -153,7 +153,7 @@ def _row_sums_of_many(indptr: Any, places: Any, values: Any, weights: Any, out: 
         for e in range(indptr[i], indptr[i + 1]):
             j, x = places[e], np.float64(values[e])
             for c in range(C):
-                out[i, c] += x * weights[j, c]
+                out[i, c] += x * np.float64(weights[j, c])
 
 
 @numba.njit(cache=True, nogil=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gbun.config import scaling_steps
 from gbun.data.buckets import LEAST_BITS, MOST_BITS, Buckets
 from gbun.data.features import Schema
 from gbun.data.scaling import BucketScale, ColumnScale, Scaling
@@ -79,6 +80,7 @@ def _model_from(header: Mapping[str, Any], tensors: Tensors) -> tuple[Ensemble, 
     """The model, once header and tensors are found to fit each other."""
     family, scaling = Family(**header["family"]), header["scaling"]
     sizes = _checked_sizes(_specs(header), tensors, family.n_outputs)
+    _check_scaling(scaling, header["description"]["schema"], sizes)
     dense = ColumnScale(tensors["dense.centre"], tensors["dense.factor"]) if scaling["dense"] else None
     sparse = _sparse_scale(tensors) if scaling["sparse"] else None
     schema, linear = header["description"]["schema"], header["linear"]
@@ -142,6 +144,19 @@ def _is_of(wanted: str, dtype: np.dtype[Any]) -> bool:
     kinds = {"integers": "iu", "numbers": "biuf"}.get(wanted)
     # Never converted: another dtype would predict other bits.
     return dtype.name == wanted if kinds is None else dtype.kind in kinds and dtype.itemsize <= 8
+
+
+def _check_scaling(scaling: Mapping[str, Any], schema: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Kernels trust the number of dense columns: it is the schema's."""
+    if schema["n_columns"] is not None and scaling["dense"]:
+        columns = schema["n_columns"] - len(schema["categorical"])
+        if sizes["m"] != columns:
+            raise ValueError(f"dense.centre must have a number for each of {columns} columns, got {sizes['m']}")
+    if bool({"idf", "max_abs"} & set(scaling["steps"])) != (scaling["buckets"] is not None):
+        raise ValueError(f"header.scaling.buckets must be there with 'idf' or 'max_abs', steps are {scaling['steps']}")
+    asked = scaling_steps(scaling["name"])
+    if asked is not None and scaling["steps"] and tuple(scaling["steps"]) != asked:
+        raise ValueError(f"header.scaling.steps must be those of its name {scaling['name']!r}, got {scaling['steps']}")
 
 
 def _sparse_scale(tensors: Tensors) -> ColumnScale:
