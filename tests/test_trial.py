@@ -273,9 +273,11 @@ def test_a_patience_needs_rows_to_judge_by():
 def test_a_model_is_continued_as_far_as_that_helps():
     X, y = data()
     first = gbun.train(QUICK, (X, y), 3)
-    more = gbun.train({**QUICK, "early_stopping_rounds": 5}, (X, y), init_model=first)
-    assert 3 <= more.n_rounds == more.description.best_round + 1 < MOST_ROUNDS
-    same_model(more, gbun.train(QUICK, (X, y), more.n_rounds))
+    watched = {"evals": {"test": (X[:200], y[:200])}, "init_model": first}
+    more = gbun.train({**QUICK, "early_stopping_rounds": 5}, (X, y), 20, **watched)
+    assert 3 <= more.n_rounds == more.description.best_round + 1 <= 23
+    with pytest.raises(ValueError, match="early_stopping_rounds with init_model needs an evaluation set"):
+        gbun.train({**QUICK, "early_stopping_rounds": 5}, (X, y), init_model=first)
     assert gbun.train(QUICK, (X, y), init_model=first).n_rounds == 3 + UNJUDGED_ROUNDS
 
 
@@ -397,3 +399,29 @@ def test_cross_validation_finds_the_number_of_rounds_too():
     assert found == gbun.cv({**QUICK, "early_stopping_rounds": PATIENCE}, (X, y), MOST_ROUNDS, nfold=3)
     series = found["valid rmse-mean"]
     assert int(np.argmin(series)) == len(series) - 1 < MOST_ROUNDS - PATIENCE
+
+
+def test_rows_without_a_weight_do_not_count():
+    X, y = data()
+    few, more = X[:40], X[40:100]
+    weight = np.append(np.ones(40), np.zeros(60))
+    with_zeros = gbun.train({"objective": "logistic"}, (np.vstack([few, more]), y[:100] > 0, weight))
+    alone = gbun.train({"objective": "logistic"}, (few, y[:40] > 0))
+    assert with_zeros.n_rounds == alone.n_rounds == UNJUDGED_ROUNDS
+    np.testing.assert_allclose(with_zeros.decision_function(X), alone.decision_function(X), atol=1e-5)
+
+
+def test_a_stopper_of_the_user_decides_alone():
+    X, y = data()
+    evals = {"test": (X[:100], y[:100])}
+    model = gbun.train(QUICK, (X, y), evals=evals, callbacks=[EarlyStopping(2)])
+    wanted = gbun.train({**QUICK, "early_stopping_rounds": 2}, (X, y), evals=evals)
+    assert model.n_rounds == wanted.n_rounds == model.description.best_round + 1
+
+
+def test_a_metric_that_is_not_a_number_on_judging_rows_gives_way():
+    X, y = data()
+    rare = (np.arange(len(y)) < 3).astype(int)
+    for refit in (True, False):
+        model = gbun.GBUNClassifier(**QUICK, eval_metric="auc", refit=refit).fit(X, rare)
+        assert "log_loss" in model.evals_result_["validation"]

@@ -39,7 +39,8 @@ class Callback:
     def after_start(self, training: Training, report: RoundReport) -> None:
         """Before the first round: how good the start is; the report's round is one below the first."""
 
-    def before_round(self, training: Training, round_: int) -> None: ...
+    def before_round(self, training: Training, round_: int) -> None:
+        """Called for each training where several run in step in a trial; all else sees the first of them only."""
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         return False
@@ -63,6 +64,9 @@ class History(Callback):
     def after_start(self, training: Training, report: RoundReport) -> None:
         self.start |= report.evaluations
         self.seconds = []
+        for name, metrics in report.evaluations.items():
+            for metric in metrics:
+                self.values.setdefault(name, {}).setdefault(metric, [])
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         self.seconds.append(report.seconds)
@@ -136,7 +140,8 @@ class EarlyStopping(Callback):
 class Checkpoint(Callback):
     """Writes the model to `path` every `every` rounds, at the end, and when training is interrupted.
 
-    The file is an ordinary model: load it, predict with it, or continue from it with `init_model`.
+    The file is an ordinary model: load it, predict with it, or continue from it with `init_model`. During a trial it is
+    the trial's, which has seen part of the rows.
     """
 
     last = True  # early stopping cuts the model back first

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 OBJECTIVE_NAMES = (
     "auto",
     "squared_error",
@@ -166,7 +168,7 @@ class Flag:
         return "True or False"
 
     def admits(self, value: object) -> bool:
-        return isinstance(value, bool)
+        return isinstance(value, (bool, np.bool_))
 
 
 class Anything:
@@ -214,15 +216,15 @@ class Parameters:
     n_estimators: int | None = parameter(
         None,
         Interval(0, UNBOUNDED, integral=True, optional=True),
-        "Number of boosting rounds, one network each; 0 leaves the start alone. None: as many as help, found with "
-        "early stopping on rows held out for it, at most 300.",
+        "Number of boosting rounds, one network each; 0 leaves the start alone. None: as many as help, at most 300, "
+        "found with early stopping on rows held out for it; 100 where there are fewer than 50 rows or an init_model.",
     )
     init: str = parameter(
         "auto",
         Choice(("auto", "linear", "constant")),
         "Where boosting starts: 'linear' fits a linear model for the same objective first, 'constant' takes the best "
-        "constant, the paper's. 'auto': linear where there are sparse features and the model is better than the "
-        "constant on rows held out.",
+        "constant, the paper's. 'auto': linear where there are sparse features, unless rows held out to choose "
+        "linear_l2 prefer the constant; also on dense columns if linear_l2 is given or n_estimators is 0.",
     )
     linear_l2: float | None = parameter(
         None,
@@ -240,7 +242,7 @@ class Parameters:
         None,
         Interval(2, 16384, integral=True, optional=True),
         "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large. None: a sixteenth "
-        "of the number of rows, from 16 to 256.",
+        "of the number of rows (that have a weight), from 16 to 256 in steps of 16, or of group_size.",
     )
     learning_rate: float = parameter(
         0.1, Interval(0, 1, "right"), "Shrinkage: the share of each round's head that is added to the scores."
@@ -332,8 +334,8 @@ class Parameters:
         None,
         Interval(1, UNBOUNDED, integral=True, optional=True),
         "Stop when the last metric on the last evaluation set has not improved for this many rounds, and keep the "
-        "best round. Without an evaluation set, rows are held out. None: never where n_estimators is a number, "
-        "otherwise 20.",
+        "best round. Without an evaluation set, rows are held out. None: never where n_estimators is a number; "
+        "otherwise 20 on rows held out, evaluation sets or not, and gains below a ten-thousandth do not count.",
         group="evaluation",
     )
     validation_fraction: float = parameter(
@@ -346,7 +348,8 @@ class Parameters:
         True,
         Flag(),
         "After early stopping on rows held out, train again on all rows, for the number of rounds that was best. "
-        "False: keep the model that has not seen them, in half the time.",
+        "False: keep the model that has not seen them, in half the time or (below 5000 rows, where five folds judge "
+        "otherwise) a fifth.",
         group="evaluation",
     )
     n_jobs: int | None = parameter(

@@ -38,6 +38,8 @@ def cv(
     n_rounds, patience = parameters.n_estimators, parameters.early_stopping_rounds
     if n_rounds is None:
         n_rounds, patience = MOST_ROUNDS, patience or PATIENCE
+    if n_rounds == 0:
+        raise ValueError("cv compares rounds: n_estimators, or num_boost_round, must be at least 1, got 0")
     stopper = None if patience is None else EarlyStopping(patience)
     results: dict[str, list[float]] = {}
     with threads(parameters.n_jobs) as pool:

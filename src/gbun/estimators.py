@@ -76,6 +76,8 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         self.n_estimators_ = self.model_.n_rounds
         self.best_iteration_ = self.model_.description.best_round
         self.best_score_ = self.model_.description.best_score
+        linear = self.model_.ensemble.linear
+        self.linear_l2_ = None if linear is None else linear.l2
 
     def _weights(self, y: Any, sample_weight: Any) -> Array | None:
         return None if sample_weight is None else weight_array(sample_weight, len(y))
@@ -239,6 +241,7 @@ Attributes
 ----------
 model_ : the fitted `gbun.Model`
 n_estimators_ : the number of rounds it has
+linear_l2_ : the penalty of the linear start; None where the start is constant
 evals_result_ : {evaluation set: {metric: [one a round]}}
 best_iteration_, best_score_ : of early stopping, where it was asked for
 n_features_in_, feature_names_in_ : of the columns seen in `fit`, where they have numbers or names

@@ -120,20 +120,11 @@ class Problem:
     def seed(self) -> int:
         return seed_of(self.parameters.random_state)
 
-    def divided(self, rows: Shard, collective: Collective) -> tuple[Shard, Shard] | None:
-        """`rows`, which are this problem's in whatever scaling, as those to fit and those to judge by.
-
-        None where they cannot be divided: equal rows stay together.
-        """
-        own, fraction, by_class = self.shard, self.parameters.validation_fraction, self.target.task == "classification"
-        held = held_out(own.features, own.y, own.weight, fraction, self.seed, by_class, collective)
-        return None if held is None else _parted(rows, held)
-
     def parts(self, few: bool, rows: Shard, collective: Collective) -> list[tuple[Shard, Shard]]:
         """`rows`, which are this problem's in whatever scaling, as those to fit and those to judge by.
 
-        Where they are few, several divisions, so that each row judges once. None where rows cannot be divided: equal
-        ones stay together.
+        Where they are few, several divisions, so that each row judges once. None at all where rows cannot be divided:
+        equal ones stay together.
         """
         own = self.shard
         if few:
@@ -178,15 +169,21 @@ def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> 
     """Train. Where nobody says how many rounds help, a trial on part of the rows finds out."""
     parameters, rows = problem.parameters, problem.shard
     n_rounds, patience = parameters.n_estimators, parameters.early_stopping_rounds
-    nothing_said = n_rounds is None and patience is None and problem.initial is None
-    if nothing_said and rows.n_rows >= LEAST_ROWS_TO_HOLD_OUT:
+    own_stopper = any(isinstance(callback, EarlyStopping) for callback in callbacks)
+    nothing_said = n_rounds is None and patience is None and problem.initial is None and not own_stopper
+    n_rows = counting_rows(rows, Solo())
+    if nothing_said and n_rows >= LEAST_ROWS_TO_HOLD_OUT:
         patience = PATIENCE
     if n_rounds is None:
-        n_rounds = UNJUDGED_ROUNDS if patience is None else MOST_ROUNDS
+        n_rounds = UNJUDGED_ROUNDS if patience is None and not own_stopper else MOST_ROUNDS
     if patience is None or (problem.shards and not nothing_said):
         return trained(problem, n_rounds, patience, pool, callbacks)
-    few = nothing_said and parameters.refit and few_rows(rows)
-    parts = problem.parts(few, rows, Solo())
+    if problem.initial is not None:
+        raise ValueError(
+            "early_stopping_rounds with init_model needs an evaluation set: rows held out now may be rows that the "
+            "model has learnt from"
+        )
+    parts = problem.parts(nothing_said and parameters.refit and n_rows < FEW_ROWS_TO_JUDGE_BY, rows, Solo())
     if not parts:
         if nothing_said:
             return trained(problem, UNJUDGED_ROUNDS, None, pool, callbacks)
@@ -198,9 +195,14 @@ def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> 
         fit, judge = parts[0]
         problem = replace(problem, shard=fit, shards={**problem.shards, judges_name(problem): judge})
         return trained(problem, n_rounds, patience, pool, callbacks)
-    tried, settled = trial(problem, parts, n_rounds, patience, pool, [c for c in callbacks if c.during_trial])
-    n_rounds = tried.n_rounds - (0 if problem.initial is None else problem.initial.n_rounds)
-    return trained(problem, n_rounds, None, pool, callbacks, settled, tried)
+    tried = trial(problem, parts, n_rounds, patience, pool, [c for c in callbacks if c.during_trial])
+    del parts  # copies of the rows
+    return trained(problem, tried.n_rounds, None, pool, callbacks, tried.settled, tried)
+
+
+def counting_rows(rows: Shard, collective: Collective) -> int:
+    """How many rows of all workers have a weight."""
+    return int(collective.sum(np.array([float(np.count_nonzero(rows.weight))]))[0])
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,21 @@ class Settled:
     init: str | None = None
     l2: float | None = None
 
+    @classmethod
+    def by(cls, training: Training) -> Settled:
+        linear = training.linear
+        return cls(training.family, *(("constant", None) if linear is None else ("linear", linear.l2)))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a trial found out."""
+
+    n_rounds: int
+    best_round: int | None
+    best_score: float | None
+    settled: Settled
+
 
 def trial(
     problem: Problem,
@@ -219,36 +236,35 @@ def trial(
     patience: int,
     pool: Threads,
     callbacks: Sequence[Callback],
-) -> tuple[Training, Settled]:
+) -> Tried:
     """Find out on parts of the rows what is best for all of them: the number of rounds, the start and its penalty."""
-    family = family_for(problem.parameters, problem.shard.features, problem.schema, problem.shard.n_rows)
+    n_rows = counting_rows(problem.shard, Solo())
+    family = family_for(problem.parameters, problem.shard.features, problem.schema, n_rows)
     settled, name = Settled(family), judges_name(problem)
     if len(parts) > 1:  # one start for all, chosen by all of them
-        settled = settled_by(assemble(problem, pool, None, settled))
-    runs = [assemble(replace(problem, shard=fit, shards={name: judge}), pool, name, settled) for fit, judge in parts]
+        settled = Settled.by(assemble(problem, pool, None, settled))
+    runs = [
+        assemble(replace(problem, shard=fit, shards={name: judge}), pool, name, settled, side_by_side=len(parts))
+        for fit, judge in parts
+    ]
     for each in runs:
         each.trial = True
-    if any(np.isnan(evaluate(each)[name][each.metrics[-1].name]) for each in runs):
-        # Judging rows without all classes: what the objective minimises can still be seen.
-        for each in runs:
-            each.metrics = [*each.metrics, get_metric(each.objective.default_metric())]
+    judge_by_a_number(runs, name)
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")]
     boost(runs[0], n_rounds, [*watchers, stopper(problem.parameters, patience)], runs[1:])
-    return runs[0], settled_by(runs[0])
+    return Tried(runs[0].n_rounds, runs[0].best_round, runs[0].best_score, Settled.by(runs[0]))
 
 
-def settled_by(training: Training) -> Settled:
-    linear = training.linear
-    return Settled(training.family, *(("constant", None) if linear is None else ("linear", linear.l2)))
+def judge_by_a_number(runs: Sequence[Training], name: str) -> None:
+    """Judging rows that lack a class may have no AUC; what the objective minimises can still be seen of them."""
+    if any(np.isnan(evaluate(run)[name][run.metrics[-1].name]) for run in runs):
+        for run in runs:
+            run.metrics = [*run.metrics, get_metric(run.objective.default_metric())]
 
 
 def judges_name(problem: Problem) -> str:
     """What held-out rows are called among the user's own evaluation sets."""
     return "validation" if "validation" not in problem.shards else "held out"
-
-
-def few_rows(rows: Shard) -> bool:
-    return rows.n_rows < FEW_ROWS_TO_JUDGE_BY
 
 
 def trained(
@@ -258,7 +274,7 @@ def trained(
     pool: Threads,
     callbacks: Sequence[Callback] = (),
     settled: Settled | None = None,
-    tried: Training | None = None,
+    tried: Tried | None = None,
 ) -> Training:
     """Boosted for `n_rounds`, or until the last evaluation set sees no improvement for `patience` rounds.
 
@@ -269,6 +285,8 @@ def trained(
         training.best_round, training.best_score = tried.best_round, tried.best_score
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)]
     if patience is not None:
+        if problem.parameters.early_stopping_rounds is None:
+            judge_by_a_number([training], list(problem.shards)[-1])
         watchers.append(stopper(problem.parameters, patience))
     boost(training, n_rounds, watchers)
     if tried is not None and training.n_rounds < tried.n_rounds and training.best_round == tried.best_round:
@@ -299,16 +317,17 @@ def assemble(
     decides: str | None = None,
     settled: Settled | None = None,
     collective: Collective | None = None,
+    side_by_side: int = 1,
 ) -> Training:
     """A `Training` before its first round, or after the last one of the initial model.
 
-    `decides` names the evaluation set that chooses what is not settled.
+    `decides` names the evaluation set that chooses what is not settled. As many as `side_by_side` share the memory.
     """
     parameters, target, shard, initial = problem.parameters, problem.target, problem.shard, problem.initial
     collective, settled = collective or Solo(), settled or Settled()
-    n_rows = int(collective.sum(np.array([float(shard.n_rows)]))[0])
+    n_rows, n_counting = int(collective.sum(np.array([float(shard.n_rows)]))[0]), counting_rows(shard, collective)
     if initial is None:
-        family = settled.family or family_for(parameters, shard.features, problem.schema, n_rows)
+        family = settled.family or family_for(parameters, shard.features, problem.schema, n_counting)
         scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
         objective = target.objective.prepared(shard.y, shard.weight, collective)
         start, linear = objective.start(shard.y, shard.weight, collective), None
@@ -322,14 +341,15 @@ def assemble(
     features, exact = scaling.apply(shard.features), n_rows <= EXACT_ROWS
     watched = {name: scaling.apply(s.features) for name, s in problem.shards.items()}
     metrics = metrics_for(parameters, objective)
-    begins_linear = initial is None and starts_linear(settled.init or parameters.init, features)
+    begins_linear = initial is None and starts_linear(settled.init or parameters.init, parameters, features)
     n_weights, buckets = 0, None
     if begins_linear:
         buckets = buckets_of(parameters, features, shard.weight, problem.schema, len(start), collective)
         n_weights = weight_count(features, buckets)
     memory = plan_for(
-        parameters, features, family, objective, len(start), n_rows, pool.count, list(watched.values()), n_weights
-    )
+        parameters, features, family, objective, len(start), n_rows, pool.count, list(watched.values()), n_weights,
+        side_by_side,
+    )  # fmt: skip
     pool.limit(memory.n_threads)
     if begins_linear:
         scaled = replace(shard, features=features)
@@ -337,7 +357,7 @@ def assemble(
         # Penalties are judged by the objective's own metric, which sees every change; a user's function has none.
         metric = metrics[-1] if objective.name == "custom" else get_metric(objective.default_metric())
         fitting = Fitting(buckets, objective, start, metric, collective, pool)
-        start, linear = linear_start(problem, scaled, judge, fitting, settled)
+        start, linear = linear_start(problem, scaled, judge, fitting, settled, n_counting)
 
     sample = gram_sample(
         family.seed, gram_share(parameters.gram_rows, n_rows, family.n_outputs), shard.features, shard.y
@@ -372,9 +392,11 @@ def assemble(
 
 
 def linear_start(
-    problem: Problem, rows: Shard, judge: Shard | None, fitting: Fitting, settled: Settled
+    problem: Problem, rows: Shard, judge: Shard | None, fitting: Fitting, settled: Settled, n_rows: int
 ) -> tuple[FloatArray, LinearStart | None]:
     """The linear start of these rows (scaled), its penalty chosen by `judge` or, without one, by rows held out.
+
+    `n_rows` are those of all workers that have a weight.
 
     Where nobody insists on it, the constant is kept if the judging rows prefer it.
     """
@@ -383,8 +405,8 @@ def linear_start(
     if l2 is not None:
         return fitting.fit(rows, l2)
     parts = [(rows, judge)] if judge is not None else []
-    if not parts and rows.n_rows >= LEAST_ROWS_TO_HOLD_OUT:
-        parts = problem.parts(few_rows(rows), rows, fitting.collective)
+    if not parts and n_rows >= LEAST_ROWS_TO_HOLD_OUT:
+        parts = problem.parts(n_rows < FEW_ROWS_TO_JUDGE_BY, rows, fitting.collective)
     if not parts:
         return fitting.fit(rows, UNJUDGED_L2)
     start, linear, is_better = fitting.choose(parts)
@@ -432,12 +454,12 @@ def plan(
     parameters, dataset = parameters_from(params), as_dataset(data)
     features, schema = ingest(dataset.X)
     target = make_target(parameters, dataset.y, task or getattr(params, "_task", None))
-    family = family_for(parameters, features, schema, features.n_rows)
+    weight = weight_array(dataset.weight, features.n_rows)
+    family = family_for(parameters, features, schema, int(np.count_nonzero(weight)))
     watched = [conform(d.X, schema, features.dense is not None, f"X of {name!r}") for name, d in _named(evals).items()]
     n_scores, n_threads = target.objective.n_outputs(target.y), thread_count(parameters.n_jobs)
     n_weights = 0
-    if starts_linear(parameters.init, features):
-        weight = weight_array(dataset.weight, features.n_rows)
+    if starts_linear(parameters.init, parameters, features):
         n_weights = weight_count(features, buckets_of(parameters, features, weight, schema, n_scores, Solo()))
     return plan_for(
         parameters, features, family, target.objective, n_scores, features.n_rows, n_threads, watched, n_weights
@@ -454,14 +476,16 @@ def plan_for(
     n_threads: int,
     watched: Sequence[Features] = (),
     n_weights: int = 0,
+    side_by_side: int = 1,
 ) -> Plan:
     """`n_rows` are those of all workers, `n_weights` those of a linear start for each score."""
+    budget = size_in_bytes(parameters.memory_budget)
     return make_plan(
         features,
         family.n_outputs,
         n_scores,
         n_threads,
-        memory_budget=size_in_bytes(parameters.memory_budget),
+        memory_budget=None if budget is None else budget // side_by_side,
         form=parameters.network,
         line_search=objective.line_search,
         n_grams=n_scores if parameters.hessian == "per_class" else 1,
@@ -469,6 +493,7 @@ def plan_for(
         gram_share=gram_share(parameters.gram_rows, n_rows, family.n_outputs),
         watched=watched,
         n_weights=n_weights,
+        n_fits=FOLDS if n_rows < FEW_ROWS_TO_JUDGE_BY else 1,
     )
 
 

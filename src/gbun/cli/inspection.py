@@ -126,7 +126,8 @@ def _best(found: dict[str, Any]) -> str:
     if found["best_round"] is None:
         return ""
     best = found["best_round"] + 1
-    return f"{best or 'none: the start is best'}, with a score of {found['best_score']:.6g}"
+    score = "" if found["best_score"] is None else f", with a score of {found['best_score']:.6g}"
+    return f"{best or 'none: the start is best'}{score}"
 
 
 def _start(start: dict[str, Any]) -> str:

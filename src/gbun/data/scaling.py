@@ -9,9 +9,9 @@
 A name joins steps in this order, with one of the three about columns at most: "log+idf+unit". A missing value becomes
 0: it contributes nothing. Nothing is densified. What idf and max_abs know of sparse features is kept in buckets.
 
-Centring shifts each network output by a constant, which the normalisation of the outputs takes away again; so
-dense and sparse forms of the same rows give the same model, and dense columns can be centred for the sake of
-float32 even where no scaling is wanted.
+Centring shifts each network output by a constant, which the normalisation of the outputs takes away again; so under
+the same steps dense and sparse forms of the same rows give the same networks, and dense columns can be centred for the
+sake of float32 even where no scaling is wanted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 
 FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax tells them apart
 TEXT = ("log", "idf", "unit")
-TINY = 1e-30  # a column that never gets beyond it has nothing to say
+TINY = float(np.finfo(MEMBERSHIP).tiny)  # below it an inverse is beyond float32
 EVEN = 0.1  # rows whose numbers of entries deviate less than this from their mean are one-hot rows
 
 
@@ -177,7 +177,8 @@ def fit_scaling(
 def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Collective) -> tuple[str, ...]:
     """What "auto" does with sparse entries, from what can be seen of them:
 
-    counts, or words that are there or not    log, idf, unit
+    counts, or words that are there or not,
+    more in some rows than in others          log, idf, unit
     ones, about as many in every row          nothing: one-hot columns
     rows of length 1                          nothing: someone has scaled them
     other numbers, and numbers in dicts       max_abs
@@ -206,7 +207,7 @@ def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Coll
     even = squares / n - mean**2 <= (EVEN * mean) ** 2
     if not many and (even or kind in ("names", "frame")):
         return ()
-    if not other and kind != "names":
+    if not other and not even and kind != "names":
         return TEXT
     return () if not off else ("max_abs",)
 
@@ -248,8 +249,10 @@ def _fit_dense(steps: tuple[str, ...], X: FloatArray, weight: FloatArray, collec
         rows, total = collective.sum(np.stack([rows, total]))
         return ColumnScale(np.zeros(m), np.where(rows > 0, 1.0 + np.log((1.0 + total) / (1.0 + rows)), 0.0))
     if "max_abs" in steps:
-        used = X[weight > 0]
-        largest = np.nan_to_num(np.abs(used), nan=0.0).max(axis=0, initial=0.0).astype(SUM)
+        largest = np.zeros(m)
+        for top in range(0, len(X), 4096):
+            block = np.abs(X[top : top + 4096].astype(SUM))[weight[top : top + 4096] > 0]
+            largest = np.fmax(largest, np.fmax.reduce(block, axis=0, initial=0.0))
         largest = np.log1p(largest) if "log" in steps else largest
         return ColumnScale(np.zeros(m), _inverse(_maximum(largest, collective)))
     log = "log" in steps

@@ -78,6 +78,7 @@ def make_plan(
     gram_share: float = 1.0,
     watched: Sequence[Features] = (),
     n_weights: int = 0,
+    n_fits: int = 1,
 ) -> Plan:
     """The fastest plan that fits: first the buffer is given up, then the order of features, then threads.
 
@@ -99,7 +100,7 @@ def make_plan(
     others = sum(s.n_rows for s in watched)
     n_entries = _entries(features) + sum(_entries(s) for s in watched)
     n_table = _columns(features) * (K + PANEL)
-    before = linear_bytes(features, n_weights, C)
+    before = n_fits * linear_bytes(features, n_weights, C)
     working, table = thread_bytes(features, chunks, K, C, form, exact)
     needed = {
         "scores": 8 * (n + others) * C + (4 * n * C if line_search else 0),
