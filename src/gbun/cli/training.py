@@ -41,7 +41,9 @@ def train(
     model: Annotated[Path, typer.Option("--model", help="The model file to write, such as model.gbun.")],
     target: Annotated[str | None, typer.Option(help=TARGET_HELP)] = None,
     task: Annotated[Task, typer.Option(help=RULE)] = Task.auto,
-    valid: Annotated[Path | None, typer.Option(help="Rows to watch metrics on, and to stop early on with --early-stopping-rounds.")] = None,
+    valid: Annotated[
+        Path | None, typer.Option(help="Rows to watch metrics on, and to stop early on with --early-stopping-rounds.")
+    ] = None,
     weight: Annotated[str | None, typer.Option(help=WEIGHT_HELP)] = None,
     labels: Annotated[Path | None, typer.Option(help=LABELS_HELP)] = None,
     init_model: Annotated[Path | None, typer.Option(help="A model file to add rounds to.")] = None,
