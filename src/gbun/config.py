@@ -224,7 +224,7 @@ class Parameters:
         Choice(("auto", "linear", "constant")),
         "Where boosting starts: 'linear' fits a linear model for the same objective first, 'constant' takes the best "
         "constant, the paper's. 'auto': linear where there are sparse features, unless rows held out to choose "
-        "linear_l2 prefer the constant; also on dense columns if linear_l2 is given or n_estimators is 0.",
+        "linear_l2 prefer the constant; also on dense columns if linear_l2 is given.",
     )
     linear_l2: float | None = parameter(
         None,

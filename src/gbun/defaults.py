@@ -68,10 +68,10 @@ def gram_share(gram_rows: float | None, n_rows: int, n_outputs: int) -> float:
 def starts_linear(init: str, parameters: Parameters, features: Features) -> bool:
     """Whether a linear model is fitted first: where sparse features are, linear effects are most of what there is.
 
-    Who gives it a penalty, or asks for no rounds after it, wants it on dense columns too.
+    Who gives it a penalty wants it on dense columns too.
     """
-    asked_for = parameters.linear_l2 is not None or parameters.n_estimators == 0
-    return init == "linear" or (init == "auto" and (features.sparse is not None or asked_for))
+    wanted = features.sparse is not None or parameters.linear_l2 is not None
+    return init == "linear" or (init == "auto" and wanted)
 
 
 def seed_of(random_state: Any) -> int:
