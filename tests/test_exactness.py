@@ -18,7 +18,8 @@ from gbun.boosting import add_round
 from gbun.kernels import chunks
 from gbun.kernels.threads import threads
 from gbun.networks import hash_name
-from gbun.training import Dataset, prepare
+from gbun.problem import Dataset
+from gbun.training import prepare
 
 SMALL = {"n_neurons": 8, "n_estimators": 6, "density": 0.5, "temperature": 1.5}
 TASKS = ("regression", "binary", "classes", "outputs", "labels")

@@ -17,7 +17,8 @@ from gbun.data.features import Entries, Features
 from gbun.kernels import make_plan
 from gbun.kernels.plan import free_memory
 from gbun.kernels.threads import threads
-from gbun.training import Dataset, prepare
+from gbun.problem import Dataset
+from gbun.training import prepare
 
 
 def clicks(n=6000, m=5000, per_row=6, seed=0):

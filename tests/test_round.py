@@ -12,8 +12,9 @@ from gbun.boosting import add_round
 from gbun.config import Parameters
 from gbun.kernels.portable import moments
 from gbun.kernels.threads import threads
+from gbun.problem import Dataset
 from gbun.solve import minimise_convex, normaliser, solve_head
-from gbun.training import Dataset, prepare
+from gbun.training import prepare
 
 N_ROWS, N_COLUMNS = 60, 5
 

@@ -12,7 +12,8 @@ from gbun.data.features import Entries, Features
 from gbun.defaults import gram_share
 from gbun.kernels.sampling import content_keys, gram_sample, row_curvature, row_keys, whole_from_sample
 from gbun.kernels.threads import threads
-from gbun.training import Dataset, prepare
+from gbun.problem import Dataset
+from gbun.training import prepare
 
 ONE = np.ones(2)  # sum h and n, where every h is 1
 

@@ -28,8 +28,9 @@ from gbun.datasets import make_clicks
 from gbun.kernels import hashed, portable, products, rows
 from gbun.kernels.threads import Threads, threads
 from gbun.networks.simhash import HALF
+from gbun.problem import Dataset
 from gbun.solve import normaliser
-from gbun.training import Dataset, prepare
+from gbun.training import prepare
 
 GRAM_SIZES = (64, 128, 256, 512, 1024)
 IN_CACHE = 256  # features of a table of 64 KB

@@ -23,7 +23,8 @@ from gbun.boosting import Training, add_round
 from gbun.config import Parameters
 from gbun.demo import peak_megabytes
 from gbun.kernels.threads import Threads, threads
-from gbun.training import Dataset, prepare
+from gbun.problem import Dataset
+from gbun.training import prepare
 
 WARM_UP = 2  # rounds
 FEW = 1000  # rows that are enough to read compiled code

@@ -21,8 +21,9 @@ from gbun.config import Parameters
 from gbun.kernels.threads import Threads
 from gbun.networks import Family
 from gbun.networks.simhash import HALF, PRIME_2, PRIME_3, PRIME_4, initial_state
+from gbun.problem import Dataset
 from gbun.solve import normaliser, solve_head
-from gbun.training import Dataset, prepare
+from gbun.training import prepare
 
 CHUNK, BLOCK = 4096, 8192  # rows of a compiled loop, and of a product
 LEARNING_RATE, REG_LAMBDA = 0.1, 0.01  # gbun's defaults

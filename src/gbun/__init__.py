@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "GBUNClassifier": "gbun.estimators",
     "GBUNRegressor": "gbun.estimators",
-    "Dataset": "gbun.training",
+    "Dataset": "gbun.problem",
     "train": "gbun.training",
     "plan": "gbun.training",
     "cv": "gbun.crossvalidation",
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from gbun.crossvalidation import cv
     from gbun.estimators import GBUNClassifier, GBUNRegressor
     from gbun.model import Model, load_model
-    from gbun.training import Dataset, plan, train
+    from gbun.problem import Dataset
+    from gbun.training import plan, train
 
 
 def __getattr__(name: str) -> Any:

@@ -22,8 +22,9 @@ from gbun.data.features import Schema
 from gbun.data.frames import check_names, is_frame
 from gbun.data.ingest import kind_of_rows
 from gbun.model import Model, load_model
+from gbun.problem import Dataset
 from gbun.targets import check_labels, weight_array
-from gbun.training import Dataset, train
+from gbun.training import train
 
 Self = TypeVar("Self", bound="_Estimator")
 Array = NDArray[Any]

@@ -9,60 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gbun.boosting import Evaluation, Training, boost, evaluate
+from gbun.assembly import Settled, assemble, buckets_of, counting_rows, plan_for
+from gbun.boosting import Training, boost, evaluate
 from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
-from gbun.collectives import Collective, Solo
-from gbun.config import Parameters, check, parameter_fields, parameters_from, size_in_bytes
-from gbun.data.buckets import Buckets, buckets_for
-from gbun.data.features import Features, Schema, Shard
+from gbun.collectives import Solo
+from gbun.config import Parameters, parameter_fields, parameters_from
+from gbun.data.features import Shard
 from gbun.data.ingest import conform, ingest
-from gbun.data.scaling import fit_scaling
 from gbun.defaults import (
-    EXACT_ROWS,
     FEW_ROWS_TO_JUDGE_BY,
-    FOLDS,
     LEAST_GAIN,
     LEAST_ROWS_TO_HOLD_OUT,
     MOST_ROUNDS,
     PATIENCE,
-    UNJUDGED_L2,
     UNJUDGED_ROUNDS,
     family_for,
-    gram_share,
-    seed_of,
     starts_linear,
 )
-from gbun.description import Description
-from gbun.dtypes import FloatArray
-from gbun.ensemble import Rows, TrainingRows
-from gbun.kernels import Plan, make_plan
+from gbun.kernels import Plan
 from gbun.kernels.linear import weight_count
-from gbun.kernels.sampling import gram_sample
 from gbun.kernels.threads import Threads, thread_count, threads
-from gbun.linear import Fitting, LinearStart
 from gbun.metrics import get_metric
-from gbun.metrics.base import Metric
-from gbun.model import Model, load_model, margin_array
-from gbun.networks import Family
-from gbun.objectives import Objective
-from gbun.solve import Normaliser
-from gbun.splits import folds, held_out
-from gbun.targets import Target, make_target, weight_array
-
-
-@dataclass
-class Dataset:
-    """Rows to train or evaluate on: features in any accepted form, targets, weights, scores to start from."""
-
-    X: Any
-    y: Any
-    weight: Any = None
-    base_margin: Any = None
-
-
-Data = Dataset | tuple[Any, ...]
+from gbun.model import Model, load_model
+from gbun.problem import Data, Dataset, Problem, as_dataset, named_sets, read
+from gbun.targets import make_target, weight_array
 
 
 def train(
@@ -101,68 +72,8 @@ def train(
     if task not in (None, "classification", "regression"):
         raise ValueError(f"task must be 'classification', 'regression' or None, got {task!r}")
     with threads(parameters.n_jobs) as pool:
-        problem = read(parameters, as_dataset(data), _named(evals), initial, task)
+        problem = read(parameters, as_dataset(data), named_sets(evals), initial, task)
         return run(problem, pool, callbacks).model()
-
-
-@dataclass
-class Problem:
-    """What a training works on, read and checked: rows, evaluation sets, and what the model must remember of them."""
-
-    parameters: Parameters
-    target: Target
-    schema: Schema
-    shard: Shard
-    shards: dict[str, Shard]
-    initial: Model | None = None
-
-    @property
-    def seed(self) -> int:
-        return seed_of(self.parameters.random_state)
-
-    def parts(self, few: bool, rows: Shard, collective: Collective) -> list[tuple[Shard, Shard]]:
-        """`rows`, which are this problem's in whatever scaling, as those to fit and those to judge by.
-
-        Where they are few, several divisions, so that each row judges once. None at all where rows cannot be divided:
-        equal ones stay together.
-        """
-        own = self.shard
-        if few:
-            fold = folds(own.features, own.y, self.seed, FOLDS)
-            weights = collective.sum(np.bincount(fold, own.weight, FOLDS))
-            filled = np.flatnonzero(weights > 0.0)
-            return [_parted(rows, fold == k) for k in filled] if len(filled) > 1 else []
-        fraction, by_class = self.parameters.validation_fraction, self.target.task == "classification"
-        held = held_out(own.features, own.y, own.weight, fraction, self.seed, by_class, collective)
-        return [] if held is None else [_parted(rows, held)]
-
-
-def _parted(rows: Shard, held: NDArray[np.bool_]) -> tuple[Shard, Shard]:
-    return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
-
-
-def read(
-    parameters: Parameters,
-    dataset: Dataset,
-    evals: Mapping[str, Dataset],
-    initial: Model | None = None,
-    task: str | None = None,
-) -> Problem:
-    """Rows in any accepted form, as a `Problem`."""
-    check(parameters)
-    if initial is None:
-        features, schema = ingest(dataset.X)
-        target = make_target(parameters, dataset.y, task)
-    else:
-        schema = initial.description.schema
-        features = conform(dataset.X, schema, initial.ensemble.scaling.dense is not None)
-        target = make_target(parameters, dataset.y, task or _plain(initial.description.task), initial.classes)
-    shard = make_shard(features, target.y, dataset, target)
-    shards = {}
-    for name, d in evals.items():
-        watched = conform(d.X, schema, features.dense is not None, f"X of {name!r}")
-        shards[name] = make_shard(watched, target.encode(d.y, f"y of {name!r}"), d, target, f" of {name!r}")
-    return Problem(parameters, target, schema, shard, shards, initial)
 
 
 def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> Training:
@@ -198,25 +109,6 @@ def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> 
     tried = trial(problem, parts, n_rounds, patience, pool, [c for c in callbacks if c.during_trial])
     del parts  # copies of the rows
     return trained(problem, tried.n_rounds, None, pool, callbacks, tried.settled, tried)
-
-
-def counting_rows(rows: Shard, collective: Collective) -> int:
-    """How many rows of all workers have a weight."""
-    return int(collective.sum(np.array([float(np.count_nonzero(rows.weight))]))[0])
-
-
-@dataclass(frozen=True)
-class Settled:
-    """What is no longer to be chosen: the networks, the kind of start and its penalty."""
-
-    family: Family | None = None
-    init: str | None = None
-    l2: float | None = None
-
-    @classmethod
-    def by(cls, training: Training) -> Settled:
-        linear = training.linear
-        return cls(training.family, *(("constant", None) if linear is None else ("linear", linear.l2)))
 
 
 @dataclass(frozen=True)
@@ -311,125 +203,6 @@ def prepare(
     return assemble(read(parameters, dataset, evals, initial, task), pool)
 
 
-def assemble(
-    problem: Problem,
-    pool: Threads,
-    decides: str | None = None,
-    settled: Settled | None = None,
-    collective: Collective | None = None,
-    side_by_side: int = 1,
-) -> Training:
-    """A `Training` before its first round, or after the last one of the initial model.
-
-    `decides` names the evaluation set that chooses what is not settled. As many as `side_by_side` share the memory.
-    """
-    parameters, target, shard, initial = problem.parameters, problem.target, problem.shard, problem.initial
-    collective, settled = collective or Solo(), settled or Settled()
-    n_rows, n_counting = int(collective.sum(np.array([float(shard.n_rows)]))[0]), counting_rows(shard, collective)
-    if initial is None:
-        family = settled.family or family_for(parameters, shard.features, problem.schema, n_counting)
-        scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
-        objective = target.objective.prepared(shard.y, shard.weight, collective)
-        start, linear = objective.start(shard.y, shard.weight, collective), None
-    else:
-        e = initial.ensemble
-        family, scaling, objective, start, linear = e.family, e.scaling, e.objective, e.start, e.linear
-        check_continuation(parameters, target, initial)
-        if objective.name == "custom":
-            objective = target.objective
-
-    features, exact = scaling.apply(shard.features), n_rows <= EXACT_ROWS
-    watched = {name: scaling.apply(s.features) for name, s in problem.shards.items()}
-    metrics = metrics_for(parameters, objective)
-    begins_linear = initial is None and starts_linear(settled.init or parameters.init, parameters, features)
-    n_weights, buckets = 0, None
-    if begins_linear:
-        buckets = buckets_of(parameters, features, shard.weight, problem.schema, len(start), collective)
-        n_weights = weight_count(features, buckets)
-    memory = plan_for(
-        parameters, features, family, objective, len(start), n_rows, pool.count, list(watched.values()), n_weights,
-        side_by_side,
-    )  # fmt: skip
-    pool.limit(memory.n_threads)
-    if begins_linear:
-        scaled = replace(shard, features=features)
-        judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
-        # Penalties are judged by the objective's own metric, which sees every change; a user's function has none.
-        metric = metrics[-1] if objective.name == "custom" else get_metric(objective.default_metric())
-        fitting = Fitting(buckets, objective, start, metric, collective, pool)
-        start, linear = linear_start(problem, scaled, judge, fitting, settled, n_counting)
-
-    sample = gram_sample(
-        family.seed, gram_share(parameters.gram_rows, n_rows, family.n_outputs), shard.features, shard.y
-    )
-    evaluations = [
-        Evaluation(name, s, Rows(watched[name], family, start, s.base_margin, pool, memory.form, linear))
-        for name, s in problem.shards.items()
-    ]
-    written = written_parameters(parameters)
-    if initial is not None:  # its networks are still those of its own parameters
-        written |= {name: initial.description.parameters.get(name, written[name]) for name in NETWORK_PARAMETERS}
-    description = Description(target.task, problem.schema, target.classes, target.y.ndim == 1, written)
-    training = Training(
-        parameters,
-        family,
-        scaling,
-        objective,
-        start,
-        linear,
-        description,
-        shard,
-        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, memory, exact, linear),
-        sample,
-        evaluations,
-        metrics,
-        collective,
-        parameters.learning_rate,
-    )
-    if initial is not None:
-        replay(training, initial)
-    return training
-
-
-def linear_start(
-    problem: Problem, rows: Shard, judge: Shard | None, fitting: Fitting, settled: Settled, n_rows: int
-) -> tuple[FloatArray, LinearStart | None]:
-    """The linear start of these rows (scaled), its penalty chosen by `judge` or, without one, by rows held out.
-
-    `n_rows` are those of all workers that have a weight.
-
-    Where nobody insists on it, the constant is kept if the judging rows prefer it.
-    """
-    parameters = problem.parameters
-    l2 = settled.l2 if parameters.linear_l2 is None else parameters.linear_l2
-    if l2 is not None:
-        return fitting.fit(rows, l2)
-    parts = [(rows, judge)] if judge is not None else []
-    if not parts and n_rows >= LEAST_ROWS_TO_HOLD_OUT:
-        parts = problem.parts(n_rows < FEW_ROWS_TO_JUDGE_BY, rows, fitting.collective)
-    if not parts:
-        return fitting.fit(rows, UNJUDGED_L2)
-    start, linear, is_better = fitting.choose(parts)
-    if parameters.init == "auto" and not is_better:
-        return fitting.start, None
-    return (start, linear) if judge is not None else fitting.fit(rows, linear.l2)
-
-
-def buckets_of(
-    parameters: Parameters,
-    features: Features,
-    weight: FloatArray,
-    schema: Schema,
-    n_scores: int,
-    collective: Collective,
-) -> Buckets | None:
-    """Where the linear start keeps weights of sparse features."""
-    if features.sparse is None:
-        return None
-    n_columns = schema.n_columns if schema.kind == "array" else None
-    return buckets_for(features.sparse.counting(weight), n_columns, n_scores, collective, parameters.linear_bits)
-
-
 def plan(
     params: Mapping[str, Any] | Parameters | None,
     data: Data,
@@ -456,7 +229,9 @@ def plan(
     target = make_target(parameters, dataset.y, task or getattr(params, "_task", None))
     weight = weight_array(dataset.weight, features.n_rows)
     family = family_for(parameters, features, schema, int(np.count_nonzero(weight)))
-    watched = [conform(d.X, schema, features.dense is not None, f"X of {name!r}") for name, d in _named(evals).items()]
+    watched = [
+        conform(d.X, schema, features.dense is not None, f"X of {name!r}") for name, d in named_sets(evals).items()
+    ]
     n_scores, n_threads = target.objective.n_outputs(target.y), thread_count(parameters.n_jobs)
     n_weights = 0
     if starts_linear(parameters.init, parameters, features):
@@ -464,157 +239,6 @@ def plan(
     return plan_for(
         parameters, features, family, target.objective, n_scores, features.n_rows, n_threads, watched, n_weights
     )
-
-
-def plan_for(
-    parameters: Parameters,
-    features: Features,
-    family: Family,
-    objective: Objective,
-    n_scores: int,
-    n_rows: int,
-    n_threads: int,
-    watched: Sequence[Features] = (),
-    n_weights: int = 0,
-    side_by_side: int = 1,
-) -> Plan:
-    """`n_rows` are those of all workers, `n_weights` those of a linear start for each score."""
-    budget = size_in_bytes(parameters.memory_budget)
-    return make_plan(
-        features,
-        family.n_outputs,
-        n_scores,
-        n_threads,
-        memory_budget=None if budget is None else budget // side_by_side,
-        form=parameters.network,
-        line_search=objective.line_search,
-        n_grams=n_scores if parameters.hessian == "per_class" else 1,
-        exact=n_rows <= EXACT_ROWS,
-        gram_share=gram_share(parameters.gram_rows, n_rows, family.n_outputs),
-        watched=watched,
-        n_weights=n_weights,
-        n_fits=FOLDS if n_rows < FEW_ROWS_TO_JUDGE_BY else 1,
-    )
-
-
-def replay(training: Training, initial: Model) -> None:
-    """Bring the scores of all rows to where `initial` left them."""
-    e = initial.ensemble
-    training.rows.add_rounds(e.steps)
-    for evaluation in training.evaluations:
-        evaluation.rows.add_rounds(e.steps)
-    training.normalisers = [Normaliser(c, f) for c, f in zip(e.centres, e.factors, strict=True)]
-    training.heads = list(e.heads)
-
-
-NETWORK_PARAMETERS = (
-    "n_neurons", "temperature", "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits"
-)  # fmt: skip
-
-
-def check_continuation(parameters: Parameters, target: Target, initial: Model) -> None:
-    """Networks of added rounds come from the family of the first ones: what is asked for may not contradict it."""
-    family, objective, linear = initial.ensemble.family, initial.ensemble.objective, initial.ensemble.linear
-    asked = target.objective
-    if objective.name != asked.name or len(initial.ensemble.start) != asked.n_outputs(target.y):
-        raise ValueError(
-            f"init_model was trained with objective {objective.name!r} and {len(initial.ensemble.start)} score(s), "
-            f"this training asks for {asked.name!r} and {asked.n_outputs(target.y)}"
-        )
-    trained: dict[str, Any] = {
-        "n_neurons": family.n_outputs,
-        "temperature": family.temperature,
-        "group_size": family.group_size,
-        "scale": initial.ensemble.scaling.name,
-        "init": "constant" if linear is None else "linear",
-        "random_state": family.seed,
-    }
-    if linear is not None:
-        trained["linear_l2"] = linear.l2
-        if linear.buckets is not None and linear.buckets.hashed:
-            trained["linear_bits"] = linear.buckets.bits
-    for name, value in trained.items():
-        given = getattr(parameters, name)
-        given = seed_of(given) if name == "random_state" and given is not None else given
-        if given not in (None, value, "auto"):
-            raise ValueError(f"{name}={given!r} differs from init_model's {value!r}; leave it out")
-    if parameters.density not in (None, family.density, family.sparse_density):
-        raise ValueError(f"density={parameters.density!r} differs from init_model's {family.density!r}; leave it out")
-    for name, value in asked.parameters().items():
-        if value is not None and value != objective.parameters()[name]:
-            raise ValueError(
-                f"the objective's {name}={value!r} differs from init_model's {objective.parameters()[name]!r}"
-            )
-
-
-def make_shard(features: Features, y: FloatArray, dataset: Dataset, target: Target, of: str = "") -> Shard:
-    n = features.n_rows
-    if n == 0:
-        raise ValueError(f"X{of} has no rows")
-    if len(y) != n:
-        raise ValueError(f"X{of} has {n} rows, y{of} has {len(y)}: one target for each row is needed")
-    margin = None
-    if dataset.base_margin is not None:
-        margin = margin_array(dataset.base_margin, n, target.objective.n_outputs(y))
-    return Shard(features, y, weight_array(dataset.weight, n), margin)
-
-
-def metrics_for(parameters: Parameters, objective: Any) -> list[Metric]:
-    given = parameters.eval_metric
-    if given is None:
-        given = objective.default_metric()
-    if isinstance(given, (list, tuple)) and not given:
-        raise ValueError("eval_metric must name at least one metric, got an empty list")
-    several = isinstance(given, list) or (isinstance(given, tuple) and not _is_function_tuple(given))
-    try:
-        return [get_metric(m) for m in (given if several else [given])]
-    except ValueError as error:
-        raise ValueError(f"eval_metric: {error}") from None
-
-
-def _is_function_tuple(given: tuple[Any, ...]) -> bool:
-    return len(given) == 3 and isinstance(given[0], str) and callable(given[1])
-
-
-def written_parameters(parameters: Parameters) -> dict[str, Any]:
-    """The parameters that can be written into a file; functions and generators leave their name only."""
-    return {f.name: _written(getattr(parameters, f.name)) for f in parameter_fields()}
-
-
-def _written(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_written(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    plain = value is None or isinstance(value, (str, int, float, bool))
-    return value if plain else f"<{getattr(value, '__name__', type(value).__name__)}>"
-
-
-def _plain(task: str) -> str:
-    return "classification" if task == "multilabel" else task
-
-
-def as_dataset(data: Data, name: str = "data") -> Dataset:
-    if isinstance(data, Dataset):
-        return data
-    if isinstance(data, tuple) and 2 <= len(data) <= 4:
-        return Dataset(*data)
-    raise ValueError(
-        f"{name} must be a gbun.Dataset or a tuple (X, y[, weight[, base_margin]]), got {type(data).__name__}"
-    )
-
-
-def _named(evals: Mapping[str, Data] | Iterable[tuple[Data, str]]) -> dict[str, Dataset]:
-    if isinstance(evals, Mapping):
-        return {str(name): as_dataset(data, f"evals[{name!r}]") for name, data in evals.items()}
-    named: dict[str, Dataset] = {}
-    for item in evals if isinstance(evals, (list, tuple)) else [evals]:
-        if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], str)):
-            raise ValueError(f"evals must be {{name: data}} or a list of pairs (data, name), got {type(item).__name__}")
-        if item[1] in named:
-            raise ValueError(f"evals has two sets named {item[1]!r}; names must differ")
-        named[item[1]] = as_dataset(item[0], f"evals[{item[1]!r}]")
-    return named
 
 
 def with_rounds(parameters: Parameters, num_boost_round: int | None) -> Parameters:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gbun.config import Parameters
     from gbun.data.files import Table
     from gbun.model import Model
-    from gbun.training import Dataset
+    from gbun.problem import Dataset
 
 
 class Task(str, Enum):
@@ -223,7 +223,7 @@ class Run:
 
 
 def _dataset(table: Table, task: str, text: bool) -> Dataset:
-    from gbun.training import Dataset
+    from gbun.problem import Dataset
 
     assert table.y is not None
     y = class_labels(table.y, text=text) if task == "classification" else table.y
