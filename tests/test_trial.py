@@ -150,9 +150,39 @@ def parts_by_fold(X, y):
 def test_the_rounds_that_were_found_are_trained_on_all_rows():
     X, y = data()
     model = gbun.train(QUICK, (X, y))
-    assert 0 < model.n_rounds == model.description.best_round + 1 < MOST_ROUNDS
+    found = model.description.best_round + 1
+    assert 0 < model.n_rounds == round(found / 0.8) < MOST_ROUNDS  # four of five folds were trained on
     same_model(model, gbun.train(QUICK, (X, y), model.n_rounds))
     assert model.description.best_score > rmse(model, X, y)  # that of rows not trained on
+
+
+def test_all_rows_get_as_many_more_rounds_as_they_are_more():
+    X, y = data(5000, noise=8.0)
+    asked = {**QUICK, "learning_rate": 0.2}
+    model = gbun.train(asked, (X, y))
+    found = model.description.best_round + 1
+    assert found >= 10
+    assert model.n_rounds == round(found / 0.9)
+    assert gbun.train({**asked, "early_stopping_rounds": 5, "n_estimators": found}, (X, y)).n_rounds <= found
+
+
+def test_classes_are_judged_by_accuracy_too():
+    X, y = data(200, noise=1.0)
+    y = (y > 0).astype(int)
+    history = History()
+    model = gbun.train({**QUICK, "objective": "logistic"}, (X, y), callbacks=[history])
+    values, best = history.values["validation"], {"log_loss": history.start["validation"]["log_loss"], "accuracy": -1.0}
+    best["accuracy"] = history.start["validation"]["accuracy"]
+    better = {"log_loss": -1, "accuracy": -1}
+    for round_, both in enumerate(zip(values["log_loss"], values["accuracy"], strict=True)):
+        for name, value, sign in zip(best, both, (-1, 1), strict=True):
+            if sign * value > sign * best[name] + LEAST_GAIN * abs(best[name]):
+                best[name], better[name] = value, round_
+    assert better["log_loss"] < better["accuracy"] == model.description.best_round
+    assert len(values["log_loss"]) == better["accuracy"] + PATIENCE + 1
+    assert model.description.best_score == values["log_loss"][better["accuracy"]]
+    named = gbun.train({**QUICK, "objective": "logistic", "eval_metric": "log_loss"}, (X, y))
+    assert named.description.best_round == better["log_loss"]  # who names a metric is judged by that alone
 
 
 @pytest.mark.parametrize("init", ["auto", "linear", "constant"])
@@ -244,7 +274,7 @@ def test_a_patience_holds_a_tenth_out_then_all_rows_are_trained_on():
     assert model.description.best_round == kept.description.best_round == kept.n_rounds - 1 < 36
     assert model.description.best_score == kept.description.best_score
     assert len(history.values["validation"]["rmse"]) == kept.n_rounds + 3
-    same_model(model, gbun.train(QUICK, (X, y), kept.n_rounds))
+    same_model(model, gbun.train(QUICK, (X, y), round(kept.n_rounds / 0.9)))
     assert gbun.train({**asked, "n_estimators": 2}, (X, y)).n_rounds <= 2
 
 
@@ -254,7 +284,7 @@ def test_an_evaluation_set_decides_only_where_a_patience_is_named():
     watched = gbun.train(QUICK, (X, y), evals={"test": other}, callbacks=[history])
     same_model(watched, gbun.train(QUICK, (X, y)))
     assert len(history.values["test"]["rmse"]) == watched.n_rounds
-    assert len(history.values["validation"]["rmse"]) == watched.n_rounds + PATIENCE
+    assert len(history.values["validation"]["rmse"]) == watched.description.best_round + 1 + PATIENCE
     model = gbun.train({**QUICK, "early_stopping_rounds": 4}, (X, y), evals={"test": other}, callbacks=[decided])
     assert list(decided.values) == ["test"]
     assert model.n_rounds == int(np.argmin([decided.start["test"]["rmse"], *decided.values["test"]["rmse"]]))
@@ -332,7 +362,7 @@ def test_callbacks_see_the_trial_only_if_they_ask_for_it():
     model = gbun.train(QUICK, data(), callbacks=[plain, asking, history])
     assert (plain.trials, asking.trials) == ([False], [True, False])
     assert plain.rounds == list(range(model.n_rounds))
-    assert asking.rounds == [*range(model.n_rounds + PATIENCE), *range(model.n_rounds)]
+    assert asking.rounds == [*range(model.description.best_round + 1 + PATIENCE), *range(model.n_rounds)]
     assert list(history.values) == ["validation"]
     assert len(history.seconds) == model.n_rounds
 

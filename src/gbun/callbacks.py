@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -80,13 +80,14 @@ class EarlyStopping(Callback):
     """Stops after `rounds` rounds without improvement and keeps the model of the best round.
 
     An improvement is more than `min_delta`, and more than `min_gain` of the best value so far. Watches `metric` on
-    evaluation set `name`; by default the last metric on the last set. The start counts as well: where no round
+    evaluation set `name`; by default the last metric on the last set. Of several metrics any may improve: the best
+    round is the last one that was better than all before by one of them. The start counts as well: where no round
     improves on it, none is kept, and the best round is the one before the first.
     """
 
     def __init__(
-        self, rounds: int, *, metric: str | None = None, name: str | None = None, min_delta: float = 0.0,
-        min_gain: float = 0.0,
+        self, rounds: int, *, metric: str | Sequence[str] | None = None, name: str | None = None,
+        min_delta: float = 0.0, min_gain: float = 0.0,
     ) -> None:  # fmt: skip
         if rounds < 1:
             raise ValueError(f"rounds must be at least 1, got {rounds}")
@@ -102,39 +103,44 @@ class EarlyStopping(Callback):
             raise ValueError("early stopping needs an evaluation set; pass evals= or eval_set=")
         sets, metrics = [e.name for e in training.evaluations], {m.name: m for m in training.metrics}
         self.watched_set = self.name or sets[-1]
-        watched = self.metric or training.metrics[-1].name
+        given = self.metric or training.metrics[-1].name
+        self.watched = [given] if isinstance(given, str) else list(given)
         if self.watched_set not in sets:
             raise ValueError(f"name must be one of the evaluation sets {sets}, got {self.name!r}")
-        if watched not in metrics:
+        if not set(self.watched) <= metrics.keys():
             raise ValueError(f"metric must be one of the metrics {list(metrics)}, got {self.metric!r}")
-        self.watched_metric, self.sign = watched, 1.0 if metrics[watched].higher_is_better else -1.0
-        self.best_value, self.best_round = -math.inf, training.n_rounds - 1
+        self.signs = {name: 1.0 if metrics[name].higher_is_better else -1.0 for name in self.watched}
+        self.best_values = dict.fromkeys(self.watched, -math.inf)
+        self.best_round, self.best_score = training.n_rounds - 1, math.nan
 
     def after_start(self, training: Training, report: RoundReport) -> None:
-        value = self.sign * report.evaluations[self.watched_set][self.watched_metric]
-        if not math.isnan(value):  # nothing is known of a start that has no score
-            self.best_value = value
+        self._note(report.evaluations[self.watched_set], self.best_round)
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
-        return self.improves_no_more(report.evaluations[self.watched_set][self.watched_metric], report.round)
+        return self.improves_no_more(report.evaluations[self.watched_set], report.round)
 
-    def improves_no_more(self, metric: float, round_: int) -> bool:
-        """Takes note of a round's metric; True when patience has run out."""
-        if math.isnan(metric):
-            raise ValueError(
-                f"early stopping watches {self.watched_metric!r} on {self.watched_set!r}, which is not a number in "
-                f"round {round_}; choose another metric or a set with all classes"
-            )
-        value = self.sign * metric
-        needed = max(self.min_delta, self.min_gain * abs(self.best_value)) if math.isfinite(self.best_value) else 0.0
-        if value > self.best_value + needed:
-            self.best_value, self.best_round = value, round_
+    def improves_no_more(self, metrics: Mapping[str, float], round_: int) -> bool:
+        """Takes note of a round's metrics; True when patience has run out."""
+        for name in self.watched:
+            if math.isnan(metrics[name]):
+                raise ValueError(
+                    f"early stopping watches {name!r} on {self.watched_set!r}, which is not a number in "
+                    f"round {round_}; choose another metric or a set with all classes"
+                )
+        self._note(metrics, round_)
         return round_ - self.best_round >= self.rounds
+
+    def _note(self, metrics: Mapping[str, float], round_: int) -> None:
+        for name, best in self.best_values.items():
+            value = self.signs[name] * metrics[name]
+            needed = max(self.min_delta, self.min_gain * abs(best)) if math.isfinite(best) else 0.0
+            if value > best + needed:  # never of a start that has no score: nothing is known of it
+                self.best_values[name], self.best_round, self.best_score = value, round_, metrics[self.watched[0]]
 
     def after_training(self, training: Training) -> None:
         training.keep_first(self.best_round + 1)
         training.best_round = self.best_round
-        training.best_score = self.sign * self.best_value if math.isfinite(self.best_value) else None
+        training.best_score = None if math.isnan(self.best_score) else self.best_score
 
 
 class Checkpoint(Callback):

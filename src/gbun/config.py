@@ -347,7 +347,8 @@ class Parameters:
     refit: bool = parameter(
         True,
         Flag(),
-        "After early stopping on rows held out, train again on all rows, for the number of rounds that was best. "
+        "After early stopping on rows held out, train again on all rows, for the number of rounds that was best divided "
+        "by the share of rows that found it. "
         "False: keep the model that has not seen them, in half the time or (below 5000 rows, where five folds judge "
         "otherwise) a fifth.",
         group="evaluation",

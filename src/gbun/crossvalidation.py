@@ -56,8 +56,10 @@ def cv(
                 per_fold = [v[metric] for v in values]
                 results.setdefault(f"valid {metric}-mean", []).append(float(np.mean(per_fold)))
                 results.setdefault(f"valid {metric}-std", []).append(float(np.std(per_fold)))
-            if stopper is not None and stopper.improves_no_more(results[f"valid {stopper.watched_metric}-mean"][-1], t):
-                break
+            if stopper is not None:
+                means = {metric: results[f"valid {metric}-mean"][-1] for metric in values[0]}
+                if stopper.improves_no_more(means, t):
+                    break
     if stopper is not None:
         results = {name: series[: stopper.best_round + 1] for name, series in results.items()}
     return results

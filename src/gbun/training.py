@@ -113,7 +113,7 @@ def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> 
 
 @dataclass(frozen=True)
 class Tried:
-    """What a trial found out."""
+    """What a trial found out: `best_round` of its own, `n_rounds` for a training on all rows."""
 
     n_rounds: int
     best_round: int | None
@@ -129,7 +129,10 @@ def trial(
     pool: Threads,
     callbacks: Sequence[Callback],
 ) -> Tried:
-    """Find out on parts of the rows what is best for all of them: the number of rounds, the start and its penalty."""
+    """Find out on parts of the rows what is best for all of them: the number of rounds, the start and its penalty.
+
+    Rounds help the longer the more rows there are to learn from: all rows get as many more as they are more.
+    """
     n_rows = counting_rows(problem.shard, Solo())
     family = family_for(problem.parameters, problem.shard.features, problem.schema, n_rows)
     settled, name = Settled(family), judges_name(problem)
@@ -143,8 +146,10 @@ def trial(
         each.trial = True
     judge_by_a_number(runs, name)
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")]
-    boost(runs[0], n_rounds, [*watchers, stopper(problem.parameters, patience)], runs[1:])
-    return Tried(runs[0].n_rounds, runs[0].best_round, runs[0].best_score, Settled.by(runs[0]))
+    boost(runs[0], n_rounds, [*watchers, stopper(problem, runs, patience)], runs[1:])
+    share = np.mean([fit.weight.sum() for fit, _ in parts]) / problem.shard.weight.sum()
+    for_all = min(n_rounds, round(runs[0].n_rounds / share))
+    return Tried(for_all, runs[0].best_round, runs[0].best_score, Settled.by(runs[0]))
 
 
 def judge_by_a_number(runs: Sequence[Training], name: str) -> None:
@@ -179,16 +184,28 @@ def trained(
     if patience is not None:
         if problem.parameters.early_stopping_rounds is None:
             judge_by_a_number([training], list(problem.shards)[-1])
-        watchers.append(stopper(problem.parameters, patience))
+        watchers.append(stopper(problem, [training], patience))
     boost(training, n_rounds, watchers)
     if tried is not None and training.n_rounds < tried.n_rounds and training.best_round == tried.best_round:
         training.best_round = training.best_score = None  # a callback ended it before that round
     return training
 
 
-def stopper(parameters: Parameters, patience: int) -> EarlyStopping:
-    """Who names no patience is not asked to wait for gains that nobody would notice."""
-    return EarlyStopping(patience, min_gain=LEAST_GAIN if parameters.early_stopping_rounds is None else 0.0)
+def stopper(problem: Problem, runs: Sequence[Training], patience: int) -> EarlyStopping:
+    """Who names no patience is not asked to wait for gains that nobody would notice.
+
+    Who names no metric either has classes of few rows judged by accuracy too: it may still rise when the log loss has
+    begun to pay for single rows that are wrong and sure of it.
+    """
+    parameters, target, metrics = problem.parameters, problem.target, [runs[0].metrics[-1].name]
+    if parameters.early_stopping_rounds is not None:
+        return EarlyStopping(patience)
+    n_classes = 0 if target.classes is None or parameters.eval_metric is not None else len(target.classes)
+    if counting_rows(problem.shard, Solo()) < FEW_ROWS_TO_JUDGE_BY * n_classes:
+        metrics.append("accuracy")
+        for run in runs:
+            run.metrics = [*run.metrics, get_metric("accuracy")]
+    return EarlyStopping(patience, metric=metrics, min_gain=LEAST_GAIN)
 
 
 def prepare(
