@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 import gbun
 from gbun import GBUNClassifier, GBUNRegressor
 from gbun.callbacks import Checkpoint, EarlyStopping, History, LearningRateSchedule, TimeBudget
-from gbun.config import Choice, Flag, Interval, Scale, Size, parameter_fields
+from gbun.config import Choice, DeviceName, Flag, Interval, Scale, Size, parameter_fields
 
 N = 20
 SMALL = {"n_estimators": 2, "n_neurons": 4}
@@ -317,6 +317,8 @@ def bad_values(admitted):
         return [1, 0, None, "yes", "True"]
     if isinstance(admitted, Scale):
         return ["", "robust", "unit+log", "idf+max_abs", "standard+unit", "log+", "auto+unit", "log+log", None, 5, True]
+    if isinstance(admitted, DeviceName):
+        return ["gpu", "cuda:", "cuda:-1", "cuda:x", "CPU", "torch", "torch:cuda", "mps:0:1", "", None, 0]
     if not isinstance(admitted, Interval):
         return []
     outside = [admitted.low - 1, admitted.high + 1 if math.isfinite(admitted.high) else math.inf, math.nan, "8", True]

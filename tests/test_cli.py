@@ -148,7 +148,7 @@ def test_every_parameter_reaches_the_training(call, tmp_path):
         "network": "hashed", "hessian": "per_class", "quantile": 0.25, "huber_delta": 2.0,
         "tweedie_power": 1.2, "eval_metric": "accuracy", "early_stopping_rounds": 2, "validation_fraction": 0.2,
         "n_jobs": 1, "random_state": 7, "verbose": 1, "gram_rows": 0.5, "memory_budget": "300MB", "init": "linear",
-        "linear_l2": 0.5, "linear_bits": 12, "refit": False,
+        "linear_l2": 0.5, "linear_bits": 12, "refit": False, "device": "torch:cpu", "tf32": True,
     }  # fmt: skip
     assert set(given) == {f.name for f in parameter_fields()}, "a new parameter belongs into this test"
     options = [text for name, value in given.items() for text in (option_name(name), value)]
@@ -203,6 +203,16 @@ def test_predictions_are_those_of_python(call, models, folder, tmp_path):
     assert names == ["probability_apple", "probability_plum, dark"]
     np.testing.assert_array_equal(np.array(rows, dtype=float), model.predict_proba(X))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["p.csv", "s.npy"]
+
+
+def test_devices_predict_alike(call, models, tmp_path):
+    for device, name in (("cpu", "a.npy"), ("torch:cpu", "b.npy")):
+        call("predict", models["sparse"], "test.svm", "--scores", "--device", device, "-o", tmp_path / name)
+    a, b = np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy")
+    np.testing.assert_allclose(a, b, atol=1e-5 * a.std())
+    said = [call("evaluate", models["sparse"], "test.svm", "--device", d, "--json").out for d in ("cpu", "torch:cpu")]
+    values = [json.loads(text)["metrics"]["log_loss"] for text in said]
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
 def test_prediction_goes_by_name_not_by_place(call, models, folder, tmp_path):
@@ -299,6 +309,8 @@ def test_demo_is_called(call, monkeypatch, tmp_path):
         (["predict", "frame.gbun", "test.svm"], "expected a table with the columns size, colour, age, price"),
         (["predict", "dense.gbun", "test.csv", "--target", "kind"], "X must be an array of 50 columns"),
         (["predict", "sparse.gbun", "wide.svm"], "got the feature id 60, expected ids below 50"),
+        (["predict", "sparse.gbun", "test.svm", "--device", "gpu"], "device must be 'cpu', 'cuda'"),
+        (["evaluate", "sparse.gbun", "test.svm", "--device", "cuda:77"], "device='cuda:77' is absent"),
         (["predict", "sparse.gbun", "test.svm", "--rounds", "6"], "n_rounds must be from 0 to the model's 5"),
         (["predict", "sparse.gbun", "test.svm", "--output", "no/p.csv"], "there is no folder"),
         (["evaluate", "frame.gbun", "test.csv"], "name their column with --target"),

@@ -15,8 +15,8 @@ from gbun.callbacks import Callback
 from gbun.config import Parameters
 from gbun.data.features import Entries, Features
 from gbun.kernels import make_plan
-from gbun.kernels.plan import free_memory
 from gbun.kernels.threads import threads
+from gbun.memory import free_memory
 from gbun.problem import Dataset
 from gbun.training import prepare
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from rich.console import Console
 
-from benchmarks.speed import kernels, picture, prediction, report, rounds, scaling
+from benchmarks.speed import devices, kernels, picture, prediction, report, rounds, scaling
 from benchmarks.speed.options import Options
 
 PARTS: dict[str, ModuleType] = {
@@ -18,6 +18,7 @@ PARTS: dict[str, ModuleType] = {
     "kernels": kernels,
     "scaling": scaling,
     "prediction": prediction,
+    "devices": devices,
 }
 
 
@@ -25,11 +26,11 @@ def main() -> None:
     args = arguments()
     warnings.filterwarnings("ignore", module="lightgbm|xgboost|sklearn")
     console = Console(width=200)
-    options = Options(args.data, args.threads, args.quick, console)
+    options = Options(args.data, args.threads, args.quick, console, args.device)
     output = args.output or Path("results/speed_quick" if args.quick else "results/speed")
     output.mkdir(parents=True, exist_ok=True)
     parts = report.read(output / "speed.json")
-    for name in args.only or PARTS:
+    for name in args.only or (["devices"] if args.device != "cpu" else [part for part in PARTS if part != "devices"]):
         console.rule(name)
         began = perf_counter()
         rows = PARTS[name].run(options)
@@ -45,6 +46,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of the data sets; without it only generated rows are used")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        help="rounds on this device ('cuda', 'torch:cpu', ...) beside the processor's: part devices",
+    )
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, K = 64, few repeats")
     parser.add_argument("--threads", type=int, default=2, help="of every learner")
     parser.add_argument("--output", type=Path, help="results/speed by default, results/speed_quick with --quick")

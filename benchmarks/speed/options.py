@@ -20,6 +20,7 @@ class Options:
     threads: int
     quick: bool
     console: Console
+    device: str = "cpu"
 
     def rows(self, n: int) -> int:
         return n // QUICK if self.quick else n

@@ -16,7 +16,7 @@ from rich.table import Table
 Row = dict[str, Any]
 PACKAGES = (
     *("gbun", "numpy", "scipy", "numba", "scikit-learn"),
-    *("lightgbm", "xgboost", "xgboost-cpu", "catboost", "vowpalwabbit"),
+    *("lightgbm", "xgboost", "xgboost-cpu", "catboost", "vowpalwabbit", "torch", "triton"),
 )
 
 

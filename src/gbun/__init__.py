@@ -27,6 +27,7 @@ _HOMES = {
     "Model": "gbun.model",
     "load_model": "gbun.model",
     "Parameters": "gbun.config",
+    "TorchLoss": "gbun.objectives",
     "callbacks": "gbun.callbacks",
     "metrics": "gbun.metrics",
     "objectives": "gbun.objectives",
@@ -43,6 +44,7 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "Model",
     "load_model",
     "Parameters",
+    "TorchLoss",
     "callbacks",
     "metrics",
     "networks",
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from gbun.crossvalidation import cv
     from gbun.estimators import GBUNClassifier, GBUNRegressor
     from gbun.model import Model, load_model
+    from gbun.objectives import TorchLoss
     from gbun.problem import Dataset
     from gbun.training import plan, train
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,9 +27,10 @@ from gbun.defaults import (
     starts_linear,
 )
 from gbun.description import Description
+from gbun.devices import HostArrays, TorchDevice, device_of
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Rows, TrainingRows
-from gbun.kernels import Plan, make_plan
+from gbun.kernels import DevicePlan, Plan, TooLittle, make_device_plan, make_plan
 from gbun.kernels.linear import weight_count
 from gbun.kernels.sampling import gram_sample
 from gbun.kernels.threads import Threads
@@ -37,10 +39,12 @@ from gbun.metrics import get_metric
 from gbun.metrics.base import Metric
 from gbun.model import Model
 from gbun.networks import Family
-from gbun.objectives import Objective
+from gbun.objectives import Custom, Objective
 from gbun.problem import Problem
 from gbun.solve import Normaliser
 from gbun.targets import Target
+
+Placed = tuple[TrainingRows, list[Evaluation]]
 
 
 @dataclass(frozen=True)
@@ -92,26 +96,40 @@ def assemble(
     if begins_linear:
         buckets = buckets_of(parameters, features, shard.weight, problem.schema, len(start), collective)
         n_weights = weight_count(features, buckets)
-    memory = plan_for(
-        parameters, features, family, objective, len(start), n_rows, pool.count, list(watched.values()), n_weights,
-        side_by_side,
-    )  # fmt: skip
+    device = device_of(parameters.device, parameters.tf32, pool.count)
+
+    def planned(budget: int | None = None) -> Plan | DevicePlan:
+        return plan_for(
+            parameters, features, family, objective, len(start), n_rows, pool.count, list(watched.values()), n_weights,
+            side_by_side, device, budget,
+        )  # fmt: skip
+
+    memory = planned()
     pool.limit(memory.n_threads)
     if begins_linear:
         scaled = replace(shard, features=features)
         judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
-        # Penalties are judged by the objective's own metric, which sees every change; a user's function has none.
-        metric = metrics[-1] if objective.name == "custom" else get_metric(objective.default_metric())
+        # Penalties are judged by the objective's own metric, which sees every change; derivatives alone have none.
+        metric = metrics[-1] if isinstance(objective, Custom) else get_metric(objective.default_metric())
         fitting = Fitting(buckets, objective, start, metric, collective, pool)
         start, linear = linear_start(problem, scaled, judge, fitting, settled, n_counting)
 
     sample = gram_sample(
         family.seed, gram_share(parameters.gram_rows, n_rows, family.n_outputs), shard.features, shard.y
     )
-    evaluations = [
-        Evaluation(name, s, Rows(watched[name], family, start, s.base_margin, pool, memory.form, linear))
-        for name, s in problem.shards.items()
-    ]
+
+    def placed(plan: Plan | DevicePlan) -> Placed:
+        rows = TrainingRows(features, family, start, shard, pool, plan, exact, linear, device)
+        more, evaluations = (plan.form, linear, device, plan.left // max(1, len(watched))), []
+        for name, s in problem.shards.items():
+            own = Rows(watched[name], family, start, s.base_margin, pool, *more)
+            evaluations.append(Evaluation(name, s, own))
+        return rows, evaluations
+
+    if isinstance(device, TorchDevice):
+        rows, evaluations = placed_in_time(memory, planned, placed, objective, device)
+    else:
+        rows, evaluations = placed(memory)
     training = Training(
         parameters,
         family,
@@ -121,7 +139,7 @@ def assemble(
         linear,
         described(problem),
         shard,
-        TrainingRows(features, family, start, shard.base_margin, pool, shard.weight, memory, exact, linear),
+        rows,
         sample,
         evaluations,
         metrics,
@@ -131,6 +149,49 @@ def assemble(
     if initial is not None:
         replay(training, initial)
     return training
+
+
+def placed_in_time(
+    plan: Plan | DevicePlan,
+    planned: Callable[[int], Plan | DevicePlan],
+    placed: Callable[[Plan | DevicePlan], Placed],
+    objective: Objective,
+    device: HostArrays,
+) -> Placed:
+    """Rows on a device, by a plan for half the memory where the device turns out to have less than it said."""
+    while True:
+        found = attempt(plan, placed, objective, device)
+        if found is not None:
+            return found
+        gc.collect()
+        device.give_back()
+        tried = plan.n_bytes
+        try:
+            plan = planned(tried // 2)
+        except TooLittle as least:
+            if least.n_bytes >= tried:
+                raise MemoryError(
+                    f"device={device.name!r} ran out of memory with a plan for {tried} bytes, and none needs less: "
+                    f"that many must be free there, or n_neurons smaller"
+                ) from None
+            plan = planned(least.n_bytes)
+
+
+def attempt(
+    plan: Plan | DevicePlan,
+    placed: Callable[[Plan | DevicePlan], Placed],
+    objective: Objective,
+    device: HostArrays,
+) -> Placed | None:
+    """Rows placed by a plan, and a round rehearsed; None, with nothing of them left, where memory ran out."""
+    try:
+        found = placed(plan)
+        found[0].rehearse(objective)
+    except Exception as error:
+        if device.is_out_of_memory(error):
+            return None
+        raise
+    return found
 
 
 def described(problem: Problem) -> Description:
@@ -196,24 +257,30 @@ def plan_for(
     watched: Sequence[Features] = (),
     n_weights: int = 0,
     side_by_side: int = 1,
-) -> Plan:
-    """`n_rows` are those of all workers, `n_weights` those of a linear start for each score."""
-    budget = size_in_bytes(parameters.memory_budget)
-    return make_plan(
-        features,
-        family.n_outputs,
-        n_scores,
-        n_threads,
-        memory_budget=None if budget is None else budget // side_by_side,
-        form=parameters.network,
-        line_search=objective.line_search,
-        n_grams=n_scores if parameters.hessian == "per_class" else 1,
-        exact=n_rows <= EXACT_ROWS,
-        gram_share=gram_share(parameters.gram_rows, n_rows, family.n_outputs),
-        watched=watched,
-        n_weights=n_weights,
-        n_fits=FOLDS if n_rows < FEW_ROWS_TO_JUDGE_BY else 1,
-    )
+    device: HostArrays | None = None,
+    budget: int | None = None,
+) -> Plan | DevicePlan:
+    """`n_rows` are those of all workers, `n_weights` those of a linear start for each score.
+
+    `budget` takes the place of the one among the parameters.
+    """
+    given = size_in_bytes(parameters.memory_budget)
+    if budget is None and given is not None:
+        budget = given // side_by_side
+    wanted: dict[str, Any] = {
+        "memory_budget": budget,
+        "line_search": objective.line_search,
+        "n_grams": objective.n_grams(n_scores),
+        "exact": n_rows <= EXACT_ROWS,
+        "gram_share": gram_share(parameters.gram_rows, n_rows, family.n_outputs),
+        "watched": watched,
+    }
+    if isinstance(device, TorchDevice):
+        wanted["score_bytes"] = objective.score_bytes
+        return make_device_plan(features, family.n_outputs, n_scores, n_threads, device, **wanted)
+    n_fits = FOLDS if n_rows < FEW_ROWS_TO_JUDGE_BY else 1
+    wanted |= {"form": parameters.network, "n_weights": n_weights, "n_fits": n_fits}
+    return make_plan(features, family.n_outputs, n_scores, n_threads, **wanted)
 
 
 def replay(training: Training, initial: Model) -> None:

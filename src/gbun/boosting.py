@@ -11,6 +11,7 @@ from time import perf_counter
 
 import numpy as np
 
+from gbun.arrays import Array, host
 from gbun.callbacks import Callback, Evaluations, RoundReport
 from gbun.collectives import Collective
 from gbun.config import Parameters
@@ -123,8 +124,8 @@ def add_round(training: Training, t: int) -> None:
     config, collective, shard, rows = training.parameters, training.collective, training.shard, training.rows
     total_weight, n_rows = collective.sum(np.array([shard.weight.sum(), np.count_nonzero(shard.weight)]))
 
-    def derivatives(at: slice) -> tuple[FloatArray, FloatArray]:
-        return training.objective.derivatives(shard.y[at], rows.scores[at], shard.weight[at])
+    def derivatives(at: slice) -> tuple[Array, Array]:
+        return training.objective.derivatives(rows.y[at], rows.scores[at], rows.weight[at])
 
     network = training.family.draw(t)  # a recipe, no weights
     # scores += the step before; Z = X N_t; [sum w z; sum w z^2]
@@ -152,12 +153,12 @@ def step_length(training: Training, head: FloatArray) -> float:
     The slope phi'(alpha) = g'd is a sum over rows, and so is the curvature phi''(alpha) = d'Hd; both are taken at
     scores + alpha d. The loss is convex, so Newton's steps within the bracket of the slope's sign find it.
     """
-    shard, rows = training.shard, training.rows
+    rows = training.rows
     d = rows.directions(head)
 
     def along(alpha: float) -> tuple[float, float]:
-        def part(at: slice) -> FloatArray:
-            return training.objective.along(shard.y[at], rows.scores[at] + alpha * d[at], shard.weight[at], d[at])
+        def part(at: slice) -> Array:
+            return training.objective.along(rows.y[at], rows.scores[at] + alpha * d[at], rows.weight[at], d[at])
 
         slope, curvature = training.collective.sum(rows.kernels.sum_rows(part))
         return float(slope), float(curvature)
@@ -169,7 +170,7 @@ def evaluate(training: Training) -> Evaluations:
     """Each metric on each evaluation set, as of now."""
     values: Evaluations = {}
     for evaluation in training.evaluations:
-        response = training.objective.response(evaluation.rows.scores)
+        response = training.objective.response(host(evaluation.rows.scores))
         values[evaluation.name] = {
             m.name: m.evaluate(evaluation.shard.y, response, evaluation.shard.weight, training.collective)
             for m in training.metrics

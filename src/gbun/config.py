@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, TypeVar
@@ -171,6 +172,19 @@ class Flag:
         return isinstance(value, (bool, np.bool_))
 
 
+class DeviceName:
+    """Where to compute."""
+
+    written = re.compile(r"cpu|torch:cpu|mps|(cuda|xpu)(:(0|[1-9][0-9]{0,2}))?")
+
+    def __str__(self) -> str:
+        return "'cpu', 'cuda', 'cuda:1', 'mps', 'xpu' or 'torch:cpu'"
+
+    def admits(self, value: object) -> bool:
+        return isinstance(value, str) and self.written.fullmatch(value) is not None
+
+
+@dataclass(frozen=True)
 class Anything:
     """Checked where it is used."""
 
@@ -181,7 +195,7 @@ class Anything:
         return True
 
 
-Range = Interval | Choice | Size | Scale | Flag | Anything
+Range = Interval | Choice | Size | Scale | Flag | DeviceName | Anything
 T = TypeVar("T")
 
 
@@ -211,7 +225,7 @@ class Parameters:
         Choice(OBJECTIVE_NAMES, objects=True),
         "What is minimised. 'auto' is squared error for regressors, logistic or softmax for classifiers and their "
         "multi-output forms when y has several columns. A function (y, scores, weight) -> (gradient, Hessian) is "
-        "used as it is.",
+        "used as it is; gbun.TorchLoss(f) differentiates f(y, scores), the loss of each row, written in torch.",
     )
     n_estimators: int | None = parameter(
         None,
@@ -304,6 +318,20 @@ class Parameters:
         "again in each pass, then by fewer threads; the model is the same. None: half of what is free.",
         group="computing",
     )
+    device: str = parameter(
+        "cpu",
+        DeviceName(),
+        "Where rounds are computed: 'cpu' by compiled kernels; 'cuda', 'mps', 'xpu' by torch on a GPU, 'torch:cpu' by "
+        "torch on the processor. For these, memory_budget is the device's memory, features included; features that do "
+        "not fit are sent in batches. A model predicts on every device.",
+        group="computing",
+    )
+    tf32: bool = parameter(
+        False,
+        Flag(),
+        "Let a CUDA device round the factors of matrix products to TF32, ten bits: faster, and less exact.",
+        group="computing",
+    )
     hessian: str = parameter(
         "shared",
         Choice(("shared", "per_class")),
@@ -347,10 +375,9 @@ class Parameters:
     refit: bool = parameter(
         True,
         Flag(),
-        "After early stopping on rows held out, train again on all rows, for the number of rounds that was best divided "
-        "by the share of rows that found it. "
-        "False: keep the model that has not seen them, in half the time or (below 5000 rows, where five folds judge "
-        "otherwise) a fifth.",
+        "After early stopping on rows held out, train again on all rows, for the number of rounds that was best "
+        "divided by the share of rows that found it. False: keep the model that has not seen them, in half the time or "
+        "(below 5000 rows, where five folds judge otherwise) a fifth.",
         group="evaluation",
     )
     n_jobs: int | None = parameter(

@@ -70,7 +70,7 @@ def _folds(
 ) -> list[Training]:
     """A training for each fold, with the fold's own rows to watch."""
     dataset = as_dataset(data)
-    features, schema = ingest(dataset.X)
+    features, schema = ingest(dataset.X, tensors=parameters.device != "cpu")
     target = make_target(parameters, dataset.y, task)
     shard = make_shard(features, target.y, dataset, target)
     if not isinstance(nfold, Integral) or not 2 <= nfold <= shard.n_rows:

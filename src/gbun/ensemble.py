@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from gbun.data.features import Features
+from gbun.arrays import Array, host
+from gbun.data.features import Features, Shard
 from gbun.data.scaling import Scaling
+from gbun.devices import HostArrays, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
-from gbun.kernels import Kernels, Plan, Step, TrainingKernels
+from gbun.kernels import BatchedKernels, BatchedTrainingKernels, DevicePlan, Kernels, Plan, Step, TrainingKernels, place
 from gbun.kernels.dispatch import Derivatives, Picker, RowSums
 from gbun.kernels.threads import Threads
 from gbun.linear import LinearStart
@@ -69,14 +71,14 @@ class Ensemble:
 
     def staged_scores(self, rows: Rows) -> Iterator[FloatArray]:
         """Scores after 0, 1, ..., T rounds; the same array each time, growing."""
-        yield rows.scores
+        yield host(rows.scores)
         for step in self.steps:
             rows.add_rounds([step])
-            yield rows.scores
+            yield host(rows.scores)
 
     def scores(self, rows: Rows) -> FloatArray:
         rows.add_rounds(self.steps)
-        return rows.scores
+        return host(rows.scores)
 
 
 def step_of(network: Network, normaliser: Normaliser, head: FloatArray) -> Step:
@@ -89,7 +91,10 @@ def tempered(normaliser: Normaliser, family: Family) -> FloatArray:
 
 
 class Rows:
-    """Rows on their way through the rounds: their features, scaled, and their scores so far."""
+    """Rows on their way through the rounds: their features, scaled, and their scores so far.
+
+    On a device, `budget` is how much of its memory they may take.
+    """
 
     def __init__(
         self,
@@ -100,9 +105,18 @@ class Rows:
         threads: Threads,
         network: str = "auto",
         linear: LinearStart | None = None,
+        device: HostArrays | None = None,
+        budget: int = 0,
     ) -> None:
-        self.kernels = Kernels(features, family, len(start), threads, network)
-        self.scores = start_scores(features, start, base_margin, linear, threads)
+        device = device or HostArrays()
+        self.kernels: Kernels | BatchedKernels
+        if isinstance(device, TorchDevice):
+            placement = place(features, family.n_outputs, len(start), budget, device)
+            self.kernels = BatchedKernels(features, family, len(start), device, placement)
+        else:
+            self.kernels = Kernels(features, family, len(start), threads, network)
+        scores = start_scores(features, start, base_margin, linear, threads)
+        self.scores: Array = device.put(scores, device.score_dtype)
 
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """scores += P W, for one round after the other."""
@@ -121,21 +135,29 @@ class TrainingRows:
         features: Features,
         family: Family,
         start: FloatArray,
-        base_margin: FloatArray | None,
+        shard: Shard,
         threads: Threads,
-        weight: FloatArray,
-        plan: Plan,
+        plan: Plan | DevicePlan,
         exact: bool,
         linear: LinearStart | None = None,
+        device: HostArrays | None = None,
     ) -> None:
-        self.plan, self.family = plan, family
-        self.kernels = TrainingKernels(features, family, len(start), plan, threads, weight, exact)
-        self._scores = start_scores(features, start, base_margin, linear, threads)
+        """`features` are those of `shard`, scaled."""
+        self.plan, self.family, self.device = plan, family, device or HostArrays()
+        self.kernels: TrainingKernels | BatchedTrainingKernels
+        if isinstance(plan, DevicePlan):
+            self.kernels = BatchedTrainingKernels(features, family, len(start), plan, self.device, shard.weight, exact)
+        else:
+            self.kernels = TrainingKernels(features, family, len(start), plan, threads, shard.weight, exact)
+        put, dtype = self.device.put, self.device.score_dtype
+        self.y, self.weight = put(shard.y, dtype), put(shard.weight, dtype)
+        self._scores: Array = put(start_scores(features, start, shard.base_margin, linear, threads), dtype)
+        self._directions: Array = None
         self._waiting: FloatArray | None = None
         self._torn = False
 
     @property
-    def scores(self) -> FloatArray:
+    def scores(self) -> Array:
         if self._torn:
             raise RuntimeError("these rows were left in the middle of a round; go on from the model, with init_model")
         if self._waiting is not None:
@@ -143,6 +165,19 @@ class TrainingRows:
                 self.kernels.add_step(self._waiting, self._scores)
             self._waiting = None
         return self._scores
+
+    def rehearse(self, objective: Objective) -> None:
+        """A round without a step: if a device's memory is too small for it, that is found out before the first."""
+
+        def derivatives(at: slice) -> tuple[Array, Array]:
+            return objective.derivatives(self.y[at], self._scores[at], self.weight[at])
+
+        K = self.family.n_outputs
+        self.kernels.first_pass(self.family.draw(0), None, self._scores)
+        self.kernels.second_pass(np.zeros(K, dtype=MEMBERSHIP), np.zeros(K, dtype=MEMBERSHIP), derivatives)
+        if objective.line_search:
+            d = self.directions(np.zeros((K, self._scores.shape[1]), dtype=MEMBERSHIP))
+            self.kernels.sum_rows(lambda at: objective.along(self.y[at], self._scores[at], self.weight[at], d[at]))
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -174,11 +209,13 @@ class TrainingRows:
         """How exact the normal equations are; None: as float64 is."""
         return None if self.kernels.exact else float(np.finfo(MEMBERSHIP).eps)
 
-    def directions(self, head: FloatArray) -> FloatArray:
-        """P W, n x C."""
-        d = np.zeros((len(self._scores), head.shape[1]), dtype=MEMBERSHIP)
-        self.kernels.add_step(head, d)
-        return d
+    def directions(self, head: FloatArray) -> Array:
+        """P W, n x C, in the same place each time."""
+        if self._directions is None:
+            self._directions = self.device.empty(*self._scores.shape)
+        self._directions[...] = 0.0
+        self.kernels.add_step(head, self._directions)
+        return self._directions
 
     def add(self, head: FloatArray) -> None:
         """scores += P W, in the next pass."""

@@ -9,25 +9,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from gbun.arrays import Array
 from gbun.callbacks import Callback, History
 from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Schema
 from gbun.data.frames import check_names, is_frame
 from gbun.data.ingest import kind_of_rows
+from gbun.data.tensors import is_foreign, on_host
 from gbun.model import Model, load_model
 from gbun.problem import Dataset
 from gbun.targets import check_labels, weight_array
 from gbun.training import train
 
 Self = TypeVar("Self", bound="_Estimator")
-Array = NDArray[Any]
 
 
 class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
@@ -54,6 +54,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         watch and to stop early on. `init_model`: a model, or its file, to add rounds to.
         """
         check(self)
+        y, sample_weight = on_host(y), on_host(sample_weight)
         X, y = self._check_training_data(X, y)
         evals = {f"eval_{i}": Dataset(*pair) for i, pair in enumerate(_pairs(eval_set))}
         history = History()
@@ -100,9 +101,11 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         return X, y
 
     def _check_columns(self, X: Any, reset: bool) -> Any:
-        # Frames are read by gbun itself, which knows categories; scikit-learn checks their columns' names.
+        # Frames are read by gbun itself, which knows categories; scikit-learn checks their columns' names. Arrays of
+        # other libraries need not be on the host.
         if is_frame(X):
             check_names(X, "X")
+        if is_frame(X) or is_foreign(X):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         return validate_data(self, X, reset=reset, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
 
@@ -116,15 +119,18 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         named = self.model_.description.schema.kind in ("names", "tokens")
         return X if named or kind_of_rows(X) is not None else self._check_columns(X, reset=False)
 
-    def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
-        """Labels or values; `n_rounds` uses the first rounds only."""
-        X = self._check_prediction_data(X)
-        return self.model_.predict(X, base_margin=base_margin, n_rounds=n_rounds, n_jobs=self.n_jobs)
+    def _computing(self) -> dict[str, Any]:
+        return {"n_jobs": self.n_jobs, "device": self.device}
+
+    def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy") -> Array:
+        """Labels or values; `n_rounds` uses the first rounds only, `output="input"` gives a tensor for a tensor."""
+        X, said = self._check_prediction_data(X), dict[str, Any](n_rounds=n_rounds, output=output)
+        return self.model_.predict(X, base_margin=base_margin, **said, **self._computing())
 
     def staged_predict(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
         """The prediction after 1, 2, ... rounds."""
         X = self._check_prediction_data(X)
-        return self.model_.staged_predict(X, base_margin=base_margin, n_jobs=self.n_jobs)
+        return self.model_.staged_predict(X, base_margin=base_margin, **self._computing())
 
     def save_model(self, path: str | Path) -> None:
         """Write the fitted model to a `.gbun` file, which `gbun.load_model` and `load_model` read."""
@@ -133,7 +139,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load_model(cls: type[Self], path: str | Path) -> Self:
-        """A fitted estimator from a `.gbun` file."""
+        """A fitted estimator from a `.gbun` file; it predicts on the processor unless `device` is set."""
         model = load_model(path)
         task = "regression" if model.description.task == "regression" else "classification"
         if task != cls._task:
@@ -144,6 +150,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
             for name, value in model.description.parameters.items()
             if name in names and names[name].metadata["range"].admits(value) and not str(value).startswith("<")
         }
+        stored.pop("device", None)  # where it was trained is not where it has to predict
         estimator = cls(**stored)
         estimator.model_ = model
         estimator._restore_columns(model.description.schema)
@@ -212,23 +219,27 @@ class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             raise ValueError(f"class_weight must not be negative, got {self.class_weight!r}")
         return np.asarray(by_class if given is None else by_class * given)
 
-    def predict_proba(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
+    def predict_proba(
+        self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy"
+    ) -> Array:
         """The probability of each class, n x C, in the order of `classes_`."""
-        X = self._check_prediction_data(X)
-        return self.model_.predict_proba(X, base_margin=base_margin, n_rounds=n_rounds, n_jobs=self.n_jobs)
+        X, said = self._check_prediction_data(X), dict[str, Any](n_rounds=n_rounds, output=output)
+        return self.model_.predict_proba(X, base_margin=base_margin, **said, **self._computing())
 
-    def decision_function(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None) -> Array:
+    def decision_function(
+        self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy"
+    ) -> Array:
         """Scores before the link: n log-odds with two classes, otherwise n x C."""
-        X = self._check_prediction_data(X)
-        return self.model_.decision_function(X, base_margin=base_margin, n_rounds=n_rounds, n_jobs=self.n_jobs)
+        X, said = self._check_prediction_data(X), dict[str, Any](n_rounds=n_rounds, output=output)
+        return self.model_.decision_function(X, base_margin=base_margin, **said, **self._computing())
 
     def staged_predict_proba(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
         X = self._check_prediction_data(X)
-        return self.model_.staged_predict_proba(X, base_margin=base_margin, n_jobs=self.n_jobs)
+        return self.model_.staged_predict_proba(X, base_margin=base_margin, **self._computing())
 
     def staged_decision_function(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
         X = self._check_prediction_data(X)
-        return self.model_.staged_decision_function(X, base_margin=base_margin, n_jobs=self.n_jobs)
+        return self.model_.staged_decision_function(X, base_margin=base_margin, **self._computing())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

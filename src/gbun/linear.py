@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gbun.arrays import Array
 from gbun.collectives import Collective
 from gbun.data.buckets import Buckets
 from gbun.data.features import Features, Shard
@@ -177,7 +178,7 @@ class LinearFit:
         slope_of_penalty, curvature_of_penalty = np.vdot(turn, self.theta), np.vdot(turn, direction)
 
         def along(alpha: float) -> tuple[float, float]:
-            def part(rows: slice) -> FloatArray:
+            def part(rows: slice) -> Array:
                 at = self.scores[rows] + alpha * d[rows]
                 return self.objective.along(shard.y[rows], at, shard.weight[rows], d[rows])
 

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gbun.arrays import Array
 from gbun.data.features import Features
 from gbun.data.ingest import conform
+from gbun.data.tensors import like_input, on_host
 from gbun.description import Description
+from gbun.devices import HostArrays, TorchDevice, device_of
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows
-from gbun.kernels.threads import Threads, one_blas_thread, threads
+from gbun.kernels.threads import Threads, one_blas_thread, thread_count, threads
+from gbun.memory import SHARE_OF_FREE
 from gbun.model_io import read_model, write_model
 
-Array = NDArray[Any]
 BLOCK = 2**18
 
 
@@ -52,41 +54,74 @@ class Model:
     # Prediction: scores -> response -> label, each from the one before.
 
     def decision_function(
-        self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
+        self,
+        X: Any,
+        *,
+        base_margin: Any = None,
+        n_rounds: int | None = None,
+        n_jobs: int | None = None,
+        device: str = "cpu",
+        output: str = "numpy",
     ) -> Array:
         """Scores before the link: n of them, or n x C with several outputs."""
-        return self._flat(self._scores(X, base_margin, n_rounds, n_jobs))
+        scores = self._scores(X, base_margin, n_rounds, n_jobs, device)
+        return like_input(self._flat(scores), X, output)
 
     def predict_proba(
-        self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
+        self,
+        X: Any,
+        *,
+        base_margin: Any = None,
+        n_rounds: int | None = None,
+        n_jobs: int | None = None,
+        device: str = "cpu",
+        output: str = "numpy",
     ) -> Array:
         """Class probabilities, n x C; for several labels, the probability of each label."""
         self._check_probabilities()
-        return self._probabilities(self._scores(X, base_margin, n_rounds, n_jobs))
+        scores = self._scores(X, base_margin, n_rounds, n_jobs, device)
+        return like_input(self._probabilities(scores), X, output)
 
     def predict(
-        self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, n_jobs: int | None = None
+        self,
+        X: Any,
+        *,
+        base_margin: Any = None,
+        n_rounds: int | None = None,
+        n_jobs: int | None = None,
+        device: str = "cpu",
+        output: str = "numpy",
     ) -> Array:
-        """Labels of a classifier, values of a regressor."""
-        return self._prediction(self._scores(X, base_margin, n_rounds, n_jobs))
+        """Labels of a classifier, values of a regressor.
 
-    def staged_predict(self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None) -> Iterator[Array]:
+        Of all predictions: `n_rounds` uses the first rounds only; `device` is where they are computed, as in training;
+        `output="input"` gives what X is, a torch tensor on X's device for one, instead of NumPy's array.
+        """
+        scores = self._scores(X, base_margin, n_rounds, n_jobs, device)
+        return like_input(self._prediction(scores), X, output)
+
+    def staged_predict(
+        self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None, device: str = "cpu"
+    ) -> Iterator[Array]:
         """The prediction of the start, and after each round: one more than there are rounds."""
-        return map(self._prediction, self._staged_scores(X, base_margin, n_jobs))
+        return map(self._prediction, self._staged_scores(X, base_margin, n_jobs, device))
 
-    def staged_predict_proba(self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None) -> Iterator[Array]:
+    def staged_predict_proba(
+        self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None, device: str = "cpu"
+    ) -> Iterator[Array]:
         self._check_probabilities()
-        return map(self._probabilities, self._staged_scores(X, base_margin, n_jobs))
+        return map(self._probabilities, self._staged_scores(X, base_margin, n_jobs, device))
 
     def staged_decision_function(
-        self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None
+        self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None, device: str = "cpu"
     ) -> Iterator[Array]:
-        return map(self._flat, self._staged_scores(X, base_margin, n_jobs))
+        return map(self._flat, self._staged_scores(X, base_margin, n_jobs, device))
 
-    def _staged_scores(self, X: Any, base_margin: Any, n_jobs: int | None) -> Iterator[Array]:
+    def _staged_scores(self, X: Any, base_margin: Any, n_jobs: int | None, device: str) -> Iterator[Array]:
         # Nothing is held while the caller looks at a stage: he may never ask for the next.
-        features, margin = self._read(X, base_margin)
-        rows = self._rows(features, margin, Threads(n_jobs))
+        where = device_of(device, n_threads=thread_count(n_jobs))
+        features, margin = self._read(X, base_margin, where)
+        rows = self._rows(features, margin, Threads(n_jobs), where)
         stages = self.ensemble.staged_scores(rows)
         for _ in range(self.n_rounds + 1):
             with one_blas_thread():
@@ -100,8 +135,9 @@ class Model:
             raise ValueError(f"n_rounds must be from 0 to the model's {self.n_rounds} rounds, got {n_rounds!r}")
         return self.ensemble.first(n_rounds)
 
-    def _scores(self, X: Any, base_margin: Any, n_rounds: int | None, n_jobs: int | None) -> Array:
-        features, margin = self._read(X, base_margin)
+    def _scores(self, X: Any, base_margin: Any, n_rounds: int | None, n_jobs: int | None, device: str) -> Array:
+        where = device_of(device, n_threads=thread_count(n_jobs))
+        features, margin = self._read(X, base_margin, where)
         ensemble = self._first(n_rounds)
         n, parts = features.n_rows, []
         with threads(n_jobs) as pool:
@@ -109,19 +145,21 @@ class Model:
             for first in range(0, n, BLOCK):
                 last = min(first + BLOCK, n)
                 own = None if margin is None else margin[first:last]
-                parts.append(ensemble.scores(self._rows(features.block(first, last), own, pool)))
+                parts.append(ensemble.scores(self._rows(features.block(first, last), own, pool, where)))
         return np.concatenate(parts)
 
-    def _read(self, X: Any, base_margin: Any) -> tuple[Features, Array | None]:
+    def _read(self, X: Any, base_margin: Any, device: HostArrays) -> tuple[Features, Array | None]:
         e = self.ensemble
-        features = conform(X, self.description.schema, dense=e.scaling.dense is not None)
+        dense, tensors = e.scaling.dense is not None, isinstance(device, TorchDevice)
+        features = conform(X, self.description.schema, dense, tensors=tensors)
         if features.n_rows == 0:
             raise ValueError("X has no rows")
         return features, None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)
 
-    def _rows(self, features: Features, margin: Array | None, pool: Threads) -> Rows:
-        e = self.ensemble
-        return Rows(e.scaling.apply(features), e.family, e.start, margin, pool, linear=e.linear)
+    def _rows(self, features: Features, margin: Array | None, pool: Threads, device: HostArrays) -> Rows:
+        e, budget = self.ensemble, int(SHARE_OF_FREE * device.free_bytes()) if isinstance(device, TorchDevice) else 0
+        scaled = e.scaling.apply(features)
+        return Rows(scaled, e.family, e.start, margin, pool, linear=e.linear, device=device, budget=budget)
 
     def _check_probabilities(self) -> None:
         objective = self.ensemble.objective
@@ -159,7 +197,7 @@ def load_model(path: str | Path) -> Model:
 
 def margin_array(base_margin: Any, n_rows: int, n_scores: int) -> FloatArray:
     try:
-        margin = np.asarray(base_margin, dtype=np.float64)
+        margin = np.asarray(on_host(base_margin), dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"base_margin must hold numbers, got {base_margin!r:.80}") from None
     if margin.ndim == 1 and n_scores == 1:

@@ -13,6 +13,7 @@ from gbun.collectives import Collective
 from gbun.config import Parameters, check
 from gbun.data.features import Features, Schema, Shard
 from gbun.data.ingest import conform, ingest
+from gbun.data.tensors import on_host
 from gbun.defaults import FOLDS, seed_of
 from gbun.dtypes import FloatArray
 from gbun.model import Model, margin_array
@@ -78,17 +79,18 @@ def read(
 ) -> Problem:
     """Rows in any accepted form, as a `Problem`."""
     check(parameters)
+    tensors = parameters.device != "cpu"
     if initial is None:
-        features, schema = ingest(dataset.X)
+        features, schema = ingest(dataset.X, tensors=tensors)
         target = make_target(parameters, dataset.y, task)
     else:
         schema = initial.description.schema
-        features = conform(dataset.X, schema, initial.ensemble.scaling.dense is not None)
+        features = conform(dataset.X, schema, initial.ensemble.scaling.dense is not None, tensors=tensors)
         target = make_target(parameters, dataset.y, task or _plain(initial.description.task), initial.classes)
     shard = make_shard(features, target.y, dataset, target)
     shards = {}
     for name, d in evals.items():
-        watched = conform(d.X, schema, features.dense is not None, f"X of {name!r}")
+        watched = conform(d.X, schema, features.dense is not None, f"X of {name!r}", tensors)
         shards[name] = make_shard(watched, target.encode(d.y, f"y of {name!r}"), d, target, f" of {name!r}")
     return Problem(parameters, target, schema, shard, shards, initial)
 
@@ -106,10 +108,11 @@ def make_shard(features: Features, y: FloatArray, dataset: Dataset, target: Targ
 
 
 def as_dataset(data: Data, name: str = "data") -> Dataset:
-    if isinstance(data, Dataset):
-        return data
+    """Targets, weights and margins are read on the host, whatever library they come from."""
     if isinstance(data, tuple) and 2 <= len(data) <= 4:
-        return Dataset(*data)
+        data = Dataset(*data)
+    if isinstance(data, Dataset):
+        return Dataset(data.X, *(on_host(values) for values in (data.y, data.weight, data.base_margin)))
     raise ValueError(
         f"{name} must be a gbun.Dataset or a tuple (X, y[, weight[, base_margin]]), got {type(data).__name__}"
     )

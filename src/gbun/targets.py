@@ -21,6 +21,7 @@ from gbun.objectives import (
     Quantile,
     Softmax,
     SquaredError,
+    TorchLoss,
     Tweedie,
 )
 
@@ -153,13 +154,31 @@ def _objective(parameters: Parameters, task: str, y: FloatArray) -> Objective:
 
 
 def _custom(objective: Any, outputs: int, link: str) -> Objective:
+    """`outputs` and `link` are what the task asks for: with "identity" numbers, otherwise probabilities."""
+    if isinstance(objective, TorchLoss):
+        return objective.resolved(outputs, link) if link == "identity" else _of_labels(objective, outputs, link)
     if isinstance(objective, Objective) and type(objective) in OBJECTIVES.values():
         return objective
     if callable(objective):
         return Custom(objective, outputs, link)
     raise ValueError(
-        f"objective must be a name or a function (y, scores, weight) -> (gradient, Hessian), got {objective!r}"
+        "objective must be a name or a function (y, scores, weight) -> (gradient, Hessian), or a gbun.TorchLoss, "
+        f"got {objective!r}"
     )
+
+
+def _of_labels(objective: TorchLoss, outputs: int, link: str) -> TorchLoss:
+    """A loss of classes or labels, whose scores must be as many as they are and become probabilities."""
+    if outputs == 1 and objective.outputs == 2:  # a score for each of two classes, where one would do
+        outputs, link = 2, "softmax"
+    if objective.outputs not in (None, outputs):
+        raise ValueError(
+            f"objective must have {outputs} output(s) here, one for each class or label and one for two classes, "
+            f"got outputs={objective.outputs}"
+        )
+    if objective.link not in (None, link, "logistic"):
+        raise ValueError(f"objective must have link={link!r}, which makes probabilities, got {objective.link!r}")
+    return objective.resolved(outputs, link)
 
 
 def target_array(y: Any, name: str) -> NDArray[Any]:

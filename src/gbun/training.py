@@ -27,7 +27,8 @@ from gbun.defaults import (
     family_for,
     starts_linear,
 )
-from gbun.kernels import Plan
+from gbun.devices import device_of
+from gbun.kernels import DevicePlan, Plan
 from gbun.kernels.linear import weight_count
 from gbun.kernels.threads import Threads, thread_count, threads
 from gbun.metrics import get_metric
@@ -226,7 +227,7 @@ def plan(
     *,
     evals: Mapping[str, Data] | Iterable[tuple[Data, str]] = (),
     task: str | None = None,
-) -> Plan:
+) -> Plan | DevicePlan:
     """How `train` would use memory for these rows and evaluation sets, without training: print it.
 
     Arguments are those of `train`; an estimator may take the place of the dict of parameters.
@@ -242,7 +243,7 @@ def plan(
       together, of 1000.0 MB to use                   4.3 MB
     """
     parameters, dataset = parameters_from(params), as_dataset(data)
-    features, schema = ingest(dataset.X)
+    features, schema = ingest(dataset.X, tensors=parameters.device != "cpu")
     target = make_target(parameters, dataset.y, task or getattr(params, "_task", None))
     weight = weight_array(dataset.weight, features.n_rows)
     family = family_for(parameters, features, schema, int(np.count_nonzero(weight)))
@@ -254,8 +255,9 @@ def plan(
     if starts_linear(parameters.init, parameters, features):
         n_weights = weight_count(features, buckets_of(parameters, features, weight, schema, n_scores, Solo()))
     return plan_for(
-        parameters, features, family, target.objective, n_scores, features.n_rows, n_threads, watched, n_weights
-    )
+        parameters, features, family, target.objective, n_scores, features.n_rows, n_threads, watched, n_weights,
+        device=device_of(parameters.device),
+    )  # fmt: skip
 
 
 def with_rounds(parameters: Parameters, num_boost_round: int | None) -> Parameters:

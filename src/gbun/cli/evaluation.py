@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gbun.cli.labels import class_labels, is_text
-from gbun.cli.prediction import MODEL_HELP, ROUNDS_HELP
+from gbun.cli.prediction import DEVICE_HELP, MODEL_HELP, ROUNDS_HELP
 from gbun.cli.screen import show_json, show_table
 from gbun.cli.tables import Input, fitted, read_labelled
 from gbun.cli.training import LABELS_HELP, TARGET_HELP, WEIGHT_HELP
@@ -34,6 +34,7 @@ def evaluate(
     weight: Annotated[str | None, typer.Option(help=WEIGHT_HELP)] = None,
     labels: Annotated[Path | None, typer.Option(help=LABELS_HELP)] = None,
     rounds: Annotated[int | None, typer.Option(help=ROUNDS_HELP)] = None,
+    device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "cpu",
     json: Annotated[bool, typer.Option("--json", help="JSON in place of a table.")] = False,
 ) -> None:
     """Say how well a model predicts the rows of a file."""
@@ -47,7 +48,7 @@ def evaluate(
     fitting = load_model(model)
     expected = Input.of_model(fitting)
     table = fitted(read_labelled(data, target, weight, labels, expected.text), data, expected)
-    values = metric_values(fitting, table, asked or usual_metrics(fitting), rounds)
+    values = metric_values(fitting, table, asked or usual_metrics(fitting), rounds, device)
     if json:
         show_json({"rows": table.X.shape[0], "metrics": values})
     else:
@@ -64,12 +65,14 @@ def usual_metrics(model: Model) -> list[Metric]:
     return [get_metric(name) for name in dict.fromkeys([model.ensemble.objective.default_metric(), *names])]
 
 
-def metric_values(model: Model, table: Table, metrics: list[Metric], rounds: int | None) -> dict[str, float]:
+def metric_values(
+    model: Model, table: Table, metrics: list[Metric], rounds: int | None, device: str = "cpu"
+) -> dict[str, float]:
     from gbun.collectives import Solo
     from gbun.targets import weight_array
 
     y, n = coded_labels(model, table.y), table.X.shape[0]
-    scores = model.decision_function(table.X, n_rounds=rounds).reshape(n, -1)
+    scores = model.decision_function(table.X, n_rounds=rounds, device=device).reshape(n, -1)
     response, weight = model.ensemble.objective.response(scores), weight_array(table.weight, n, "weight")
     return {metric.name: metric.evaluate(y, response, weight, Solo()) for metric in metrics}
 

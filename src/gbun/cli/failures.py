@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-MENDABLE = (ValueError, OSError, MemoryError)
-"""Wrong data, missing files, too little memory; any other exception is a bug."""
+MENDABLE = (ValueError, OSError, MemoryError, ImportError)
+"""Wrong data, missing files, too little memory, a package that is not installed; any other exception is a bug."""
 FAILED, INTERRUPTED = 1, 130
 
 Traceback = Annotated[

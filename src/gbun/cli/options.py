@@ -11,7 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from gbun.cli.failures import with_signature
-from gbun.config import Anything, Choice, Flag, Interval, Parameters, Range, parameter_fields, parameters_from
+from gbun.config import (
+    Anything,
+    Choice,
+    DeviceName,
+    Flag,
+    Interval,
+    Parameters,
+    Range,
+    parameter_fields,
+    parameters_from,
+)
 
 
 def option_name(parameter: str) -> str:
@@ -108,6 +118,8 @@ def value_of(text: str, admitted: Range) -> Any:
     if isinstance(admitted, Anything):
         parts = [part.strip() for part in text.split(",")]
         return parts if len(parts) > 1 else _number(text, int)
+    if isinstance(admitted, DeviceName):
+        return text
     if admitted.optional and text.lower() == "none":
         return None
     if isinstance(admitted, Flag):

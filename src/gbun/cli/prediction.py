@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gbun.cli.tables import Input, check_output, fitted, read
+from gbun.config import DeviceName
 
 if TYPE_CHECKING:
     from gbun.model import Model
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 STDOUT = Path("-")
 MODEL_HELP = "A model file that `gbun train` or save_model wrote."
 ROUNDS_HELP = "Use the first rounds only."
+DEVICE_HELP = f"Where to compute: {DeviceName()}, wherever the model was trained."
 
 
 def predict(
@@ -32,6 +34,7 @@ def predict(
     scores: Annotated[bool, typer.Option("--scores", help="Scores before the link, in place of predictions.")] = False,
     rounds: Annotated[int | None, typer.Option(help=ROUNDS_HELP)] = None,
     target: Annotated[str | None, typer.Option(help="Column of labels to leave out, if the file has one.")] = None,
+    device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "cpu",
 ) -> None:
     """Predict the rows of a file."""
     if proba and scores:
@@ -46,7 +49,7 @@ def predict(
     expected = Input.of_model(fitting)
     X = fitted(read(data, target, text=expected.text), data, expected).X
     predicting = fitting.predict_proba if proba else fitting.decision_function if scores else fitting.predict
-    values = predicting(X, n_rounds=rounds)
+    values = predicting(X, n_rounds=rounds, device=device)
     _write(
         output,
         values,

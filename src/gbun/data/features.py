@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gbun.arrays import Array
 from gbun.dtypes import FloatArray, IntArray
 
 
@@ -42,7 +43,7 @@ class Features:
     """
 
     n_rows: int
-    dense: FloatArray | None = None
+    dense: Array | None = None
     sparse: Entries | None = None
 
     def block(self, first: int, last: int) -> Features:
@@ -59,7 +60,9 @@ class Features:
         dense, sparse = self.dense, self.sparse
         if sparse is not None:
             sparse = Entries(sparse.indptr, *(np.ascontiguousarray(a) for a in (sparse.ids, sparse.values)))
-        return Features(self.n_rows, None if dense is None else np.ascontiguousarray(dense), sparse)
+        if isinstance(dense, np.ndarray):
+            dense = np.ascontiguousarray(dense)
+        return Features(self.n_rows, dense, sparse)
 
     def take(self, rows: IntArray) -> Features:
         return Features(

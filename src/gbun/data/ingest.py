@@ -13,13 +13,15 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from gbun.arrays import host, is_tensor
 from gbun.data import frames
 from gbun.data.features import Entries, Features, Schema
+from gbun.data.tensors import matrix
 from gbun.dtypes import FloatArray
 from gbun.networks import hash_name
 
 ACCEPTED = (
-    "a 2-d array, a scipy sparse matrix, a pandas or polars frame, "
+    "a 2-d array or tensor, a scipy sparse matrix, a pandas or polars frame, "
     "a list of dicts {name: value} or a list of token lists"
 )
 
@@ -27,14 +29,14 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 MISSING = "NaN means missing, infinity is an error"
 
 
-def ingest(X: Any, name: str = "X") -> tuple[Features, Schema]:
-    """Features and the schema to remember them by.
+def ingest(X: Any, name: str = "X", tensors: bool = False) -> tuple[Features, Schema]:
+    """Features and the schema to remember them by. With `tensors`, dense ones stay tensors.
 
     >>> features, schema = ingest([{"age": 31, "city": "Paris"}, {"age": 40}])
     >>> features.sparse.indptr, schema.kind
     (array([0, 2, 3]), 'names')
     """
-    features, schema = _ingest(X, name)
+    features, schema = _ingest(matrix(X, tensors), name)
     if schema.n_columns == 0:
         raise ValueError(f"{name} has no columns: nothing to learn from or to predict by")
     return features, schema
@@ -68,12 +70,13 @@ def kind_of_rows(X: Any) -> str | None:
     return "tokens" if _is_tokens(telling) else None
 
 
-def conform(X: Any, schema: Schema, dense: bool, name: str = "X") -> Features:
+def conform(X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool = False) -> Features:
     """Features of data that must look as it did in training.
 
     `dense` says whether training had dense columns: an array given for a sparse one, or the other way round, is
     turned into what the model was scaled for.
     """
+    X = matrix(X, tensors)
     if schema.kind == "array" and scipy.sparse.issparse(X) == dense:
         X = _other_storage(X, name)
     if schema.kind in ("names", "tokens") and isinstance(X, (list, tuple)) and not len(X):
@@ -85,7 +88,7 @@ def conform(X: Any, schema: Schema, dense: bool, name: str = "X") -> Features:
     elif schema.kind == "tokens" and isinstance(X, (list, tuple)) and isinstance(X[0], (list, tuple)):
         return from_tokens(X, name)
     else:
-        features, found = ingest(X, name)
+        features, found = ingest(X, name, tensors)
     if found.kind != schema.kind:
         raise ValueError(f"{name} must be {_words(schema)} as in training, got {_words(found)}")
     if schema.names and found.names and schema.names != found.names:
@@ -105,7 +108,7 @@ def _other_storage(X: Any, name: str) -> Any:
     if scipy.sparse.issparse(X):
         return _sound(X, name).toarray()
     features, _ = ingest(X, name)
-    return X if features.dense is None else scipy.sparse.csr_array(features.dense)
+    return X if features.dense is None else scipy.sparse.csr_array(host(features.dense))
 
 
 def _words(schema: Schema) -> str:
@@ -118,6 +121,8 @@ def _words(schema: Schema) -> str:
 
 
 def from_array(X: Any, name: str) -> Features:
+    if is_tensor(X):
+        return from_tensor(X, name)
     try:
         array = np.asarray(X)
     except ValueError as error:
@@ -138,6 +143,21 @@ def from_array(X: Any, name: str) -> Features:
         row, col = np.argwhere(np.isinf(array))[0]
         raise ValueError(f"{name} has an infinite value in row {row}, column {col}; {MISSING}")
     return Features(len(array), dense=array)
+
+
+def from_tensor(X: Any, name: str) -> Features:
+    """A dense tensor, which stays where it is."""
+    if X.is_complex():
+        raise ValueError(
+            f"{name} must hold real numbers, got dtype {X.dtype}; make numbers of it. Complex data not supported"
+        )
+    if X.ndim != 2:
+        raise ValueError(f"{name} must be {ACCEPTED}, got a tensor of shape {tuple(X.shape)}")
+    infinite = X.isinf()
+    if bool(infinite.any()):
+        row, col = infinite.nonzero()[0].tolist()
+        raise ValueError(f"{name} has an infinite value in row {row}, column {col}; {MISSING}")
+    return Features(len(X), dense=X)
 
 
 def from_sparse(X: Any, name: str) -> Features:

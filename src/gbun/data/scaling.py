@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gbun.arrays import Array, device, host, like, namespace, widened
 from gbun.collectives import Collective
 from gbun.config import scaling_steps
 from gbun.data.buckets import Buckets, buckets_for
@@ -40,12 +41,12 @@ class ColumnScale:
     factor: FloatArray
     ids: IntArray | None = None
 
-    def apply_dense(self, block: FloatArray, missing_is_zero: bool) -> FloatArray:
-        missing = np.isnan(block)
+    def apply_dense(self, block: Array, missing_is_zero: bool) -> Array:
+        missing = namespace(block).isnan(block)
         if missing_is_zero:
             block[missing] = 0.0
-        block -= self.centre
-        block *= self.factor
+        block -= like(self.centre, block)
+        block *= like(self.factor, block)
         if not missing_is_zero:
             block[missing] = 0.0
         return block
@@ -97,16 +98,17 @@ class Scaling:
             sparse = self._sparse(sparse)
         return Features(features.n_rows, dense, sparse)
 
-    def _dense(self, X: FloatArray, scale: ColumnScale) -> FloatArray:
-        """float32 columns; chunk by chunk, so that no float64 copy of X is made."""
-        out = np.empty(X.shape, dtype=MEMBERSHIP)
+    def _dense(self, X: Array, scale: ColumnScale) -> Array:
+        """float32 columns, where X is; chunk by chunk, so that no float64 copy of X is made."""
+        xp = namespace(X)
+        out = xp.empty(X.shape, dtype=xp.float32, device=device(X))
         for first in range(0, len(X), 4096):
-            block = X[first : first + 4096].astype(SUM)
+            block = widened(X[first : first + 4096])
             block = logarithm(block) if "log" in self.dense_steps else block
             block = scale.apply_dense(block, missing_is_zero="standard" not in self.dense_steps)
             if "unit" in self.dense_steps:
-                block /= _positive(np.sqrt(np.square(block).sum(axis=1)))[:, None]
-            out[first : first + 4096] = np.clip(block, -FAR, FAR)
+                block /= _positive(xp.sqrt(xp.sum(block * block, axis=1)))[:, None]
+            out[first : first + 4096] = xp.clip(block, -FAR, FAR)
         return out
 
     def _sparse(self, entries: Entries) -> Entries:
@@ -130,8 +132,9 @@ def dense_steps(name: str) -> tuple[str, ...]:
     return ("standard",) if steps is None else steps
 
 
-def logarithm(values: FloatArray) -> FloatArray:
-    return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
+def logarithm(values: Array) -> Array:
+    xp = namespace(values)
+    return xp.sign(values) * xp.log1p(xp.abs(values))
 
 
 def row_sums(indptr: IntArray, values: FloatArray) -> FloatArray:
@@ -142,8 +145,9 @@ def row_sums(indptr: IntArray, values: FloatArray) -> FloatArray:
     return sums
 
 
-def _positive(lengths: FloatArray) -> FloatArray:
-    return np.where(lengths > 0.0, lengths, 1.0)
+def _positive(lengths: Array) -> Array:
+    xp = namespace(lengths)
+    return xp.where(lengths > 0.0, lengths, xp.ones_like(lengths))
 
 
 def fit_scaling(
@@ -242,7 +246,7 @@ def _inverse(values: FloatArray) -> FloatArray:
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > TINY)
 
 
-def _fit_dense(steps: tuple[str, ...], X: FloatArray, weight: FloatArray, collective: Collective) -> ColumnScale:
+def _fit_dense(steps: tuple[str, ...], X: Array, weight: FloatArray, collective: Collective) -> ColumnScale:
     m = X.shape[1]
     if "idf" in steps:
         rows, total = _column_sums(X, weight, np.zeros(m), "present"), np.full(m, weight.sum())
@@ -251,7 +255,7 @@ def _fit_dense(steps: tuple[str, ...], X: FloatArray, weight: FloatArray, collec
     if "max_abs" in steps:
         largest = np.zeros(m)
         for top in range(0, len(X), 4096):
-            block = np.abs(X[top : top + 4096].astype(SUM))[weight[top : top + 4096] > 0]
+            block = np.abs(host(X[top : top + 4096]).astype(SUM))[weight[top : top + 4096] > 0]
             largest = np.fmax(largest, np.fmax.reduce(block, axis=0, initial=0.0))
         largest = np.log1p(largest) if "log" in steps else largest
         return ColumnScale(np.zeros(m), _inverse(_maximum(largest, collective)))
@@ -273,18 +277,19 @@ def _fit_dense(steps: tuple[str, ...], X: FloatArray, weight: FloatArray, collec
     return ColumnScale(centre, _inverse_deviation(second / np.where(count > 0, count, 1.0), centre))
 
 
-def _column_sums(X: FloatArray, weight: FloatArray, shift: FloatArray, what: str, log: bool = False) -> FloatArray:
+def _column_sums(X: Array, weight: FloatArray, shift: FloatArray, what: str, log: bool = False) -> FloatArray:
     """Per column, the weighted sum over known values of 1 ("known"), of 1 where not 0 ("present"), of value - shift
     ("sum") or of its square ("squares")."""
-    total = np.zeros(X.shape[1])
+    total, xp = np.zeros(X.shape[1]), namespace(X)
     for start in range(0, len(X), 4096):
-        block = X[start : start + 4096].astype(SUM)
-        block = (logarithm(block) if log else block) - shift
-        known = ~np.isnan(block)
+        block = widened(X[start : start + 4096])
+        block = (logarithm(block) if log else block) - like(shift, block)
+        known = ~xp.isnan(block)
         block[~known] = 0.0
         with np.errstate(over="ignore"):
             values = {"known": known, "present": block != 0.0, "sum": block}.get(what)
-            total += weight[start : start + 4096] @ (block * block if values is None else values)
+            values = block * block if values is None else xp.astype(values, block.dtype)
+            total += host(like(weight[start : start + 4096], block) @ values)
     return total
 
 

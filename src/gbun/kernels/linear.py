@@ -11,6 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from gbun.arrays import host
 from gbun.data.buckets import Buckets
 from gbun.data.features import Features
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
@@ -32,7 +33,7 @@ def linear_bytes(features: Features, n_weights: int, n_scores: int) -> int:
     if not n_weights:
         return 0
     n_entries = 0 if features.sparse is None else len(features.sparse.ids)
-    dense = 0 if features.dense is None else 4 * features.dense.size
+    dense = 0 if features.dense is None else 4 * features.n_rows * features.dense.shape[1]
     return 28 * n_entries + dense + n_scores * (32 * features.n_rows + (56 + 8 * (HISTORY + 1)) * n_weights)
 
 
@@ -41,7 +42,7 @@ class LinearRows:
 
     def __init__(self, features: Features, buckets: Buckets | None, threads: Threads) -> None:
         self.n_rows, self.threads = features.n_rows, threads
-        self.dense = None if features.dense is None else np.ascontiguousarray(features.dense, dtype=MEMBERSHIP)
+        self.dense = None if features.dense is None else np.ascontiguousarray(host(features.dense), dtype=MEMBERSHIP)
         self.n_dense = 0 if self.dense is None else self.dense.shape[1]
         self.n_buckets = 0 if buckets is None else buckets.n
         self.pieces = [slice(i, min(i + ROWS, self.n_rows)) for i in range(0, self.n_rows, ROWS)]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gbun.data.features import Features
 from gbun.kernels.chunks import TABLE_FEATURES, cut, gram_rows, rows_in_chunk
@@ -13,8 +11,8 @@ from gbun.kernels.forward import TABLE_LIMIT
 from gbun.kernels.hashed import TILE
 from gbun.kernels.linear import linear_bytes
 from gbun.kernels.products import PANEL
+from gbun.memory import SHARE_OF_FREE, free_memory, megabytes
 
-SHARE_OF_FREE = 0.5
 ORDER_BYTES = 24  # of an entry: its row and value or its place, and its feature's id, start and place, with copies
 
 
@@ -46,6 +44,11 @@ class Plan:
     @property
     def n_bytes(self) -> int:
         return max(self.before, sum(size for _, size in self.parts))
+
+    @property
+    def left(self) -> int:
+        """Bytes for evaluation sets: they are in the plan already."""
+        return 0
 
     def __str__(self) -> str:
         passes = "kept in a buffer" if self.hold else "made again in each pass"
@@ -155,41 +158,3 @@ def _entries(features: Features, rows: slice | None = None) -> int:
         return 0
     indptr = features.sparse.indptr
     return len(features.sparse.ids) if rows is None else int(indptr[rows.stop] - indptr[rows.start])
-
-
-def megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
-
-
-CONTROL_GROUPS = (  # most, used, statistics: version 2, version 1
-    ("memory.max", "memory.current", "memory.stat"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-)
-
-
-def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes this process may still take: what the machine has available, or less where a container is limited.
-
-    Pages of files that were read count as used there, but are given back when they are wanted.
-    """
-    limits = [_available()]
-    for most, used, statistics in CONTROL_GROUPS:
-        try:
-            cached = dict(line.split() for line in (groups / statistics).read_text().splitlines())
-            taken = int((groups / used).read_text()) - int(cached.get("inactive_file", 0))
-            limits.append(int((groups / most).read_text()) - taken)
-        except (OSError, ValueError):
-            continue  # no such control group, or "max": no limit from it
-    return max(0, min(limits))
-
-
-def _available() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except OSError:
-        pass  # not Linux
-    if hasattr(os, "sysconf"):  # elsewhere: half of what is built in
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    return 2**32

@@ -18,6 +18,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from gbun.arrays import Array, host, namespace
 from gbun.data.features import Features
 from gbun.dtypes import FEATURE_ID, SUM, FloatArray
 from gbun.kernels.dispatch import Derivatives, Picker, RowSums
@@ -45,8 +46,10 @@ class GramSample:
         if self.is_everything:
             return None
 
-        def sums(at: slice) -> FloatArray:
-            return np.array([row_curvature(derivatives(at)[1]).sum(), at.stop - at.start])
+        def sums(at: slice) -> Array:
+            h = row_curvature(derivatives(at)[1])
+            xp = namespace(h)
+            return xp.stack([xp.sum(h), xp.sum(xp.ones_like(h))])
 
         return sums
 
@@ -72,7 +75,7 @@ def gram_sample(seed: int, share: float, features: Features, y: FloatArray) -> G
 
 def row_curvature(h: FloatArray) -> FloatArray:
     """One value a row: h, or its sum over scores."""
-    return h if h.ndim == 1 else np.asarray(h.sum(axis=1))
+    return h if h.ndim == 1 else h.sum(axis=1)
 
 
 def whole_from_sample(curvature: FloatArray) -> FloatArray:
@@ -116,7 +119,7 @@ def content_keys(features: Features, y: FloatArray) -> Keys:
     keys = np.zeros(features.n_rows, dtype=np.uint64)
     if features.dense is not None:
         with np.errstate(over="ignore"):  # what float32 cannot hold is infinite here: one number like another
-            dense = np.ascontiguousarray(features.dense, dtype=np.float32)
+            dense = np.ascontiguousarray(host(features.dense), dtype=np.float32)
         _add_dense(dense.view(np.uint32), keys)
     if features.sparse is not None:
         entries = features.sparse

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from gbun.metrics.base import MeanMetric, Metric, RankingMetric
 from gbun.metrics.classification import Accuracy, Brier, Error, LogLoss, MacroF1, MacroPrecision
-from gbun.metrics.function import FunctionMetric
+from gbun.metrics.function import FunctionMetric, RowMetric
 from gbun.metrics.ranking import AUC, AveragePrecision
 from gbun.metrics.regression import (
     MAE,
@@ -32,7 +32,7 @@ from gbun.metrics.regression import (
     TweedieDeviance,
 )
 
-__all__ = ["ALIASES", "METRICS", "FunctionMetric", "MeanMetric", "Metric", "RankingMetric", "get_metric"]
+__all__ = ["ALIASES", "METRICS", "FunctionMetric", "MeanMetric", "Metric", "RankingMetric", "RowMetric", "get_metric"]
 
 MetricLike: TypeAlias = str | Metric | type[Metric] | Callable[..., Any] | tuple[str, Callable[..., Any], bool]
 

@@ -1,12 +1,14 @@
-"""A metric that is the user's own Python function."""
+"""Metrics that are Python functions: of all rows at once, or of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gbun.dtypes import FloatArray
-from gbun.metrics.base import RankingMetric
+from gbun.metrics.base import MeanMetric, RankingMetric
 
 
 class FunctionMetric(RankingMetric):
@@ -15,8 +17,8 @@ class FunctionMetric(RankingMetric):
     With one output y and response are vectors of the same length (of two classes y is 0 or 1 and response the
     probability of 1); with several, response is n x C, and y holds class codes 0 .. C-1 or n x C targets.
 
-    Nothing is known about the function, so it is not combined from the parts of several workers. For a
-    metric that is made of sums and so may be distributed, write a subclass of MeanMetric instead.
+    Nothing is known about the function, so it is not combined from the parts of several workers. A RowMetric is, and
+    any subclass of MeanMetric.
 
     >>> import numpy as np
     >>> from gbun.collectives import Solo
@@ -44,3 +46,25 @@ class FunctionMetric(RankingMetric):
                 f"metric: the function {self.name!r} returned {value!r}, expected one number; "
                 "return float(...) from f(y, response, weight)."
             ) from error
+
+
+class RowMetric(MeanMetric):
+    """The weighted mean of f(y, response), which gives one number for each row.
+
+    >>> from gbun.collectives import Solo
+    >>> distance = RowMetric("distance", lambda y, response: abs(y - response[:, 0]))
+    >>> distance.evaluate(np.array([1.0, 2.0]), np.array([[1.5], [4.0]]), np.ones(2), Solo())
+    1.25
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], higher_is_better: bool = False) -> None:
+        self.name, self.function, self.higher_is_better = name, function, higher_is_better
+
+    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        values = np.asarray(self.function(y, response))
+        if values.shape != weight.shape:
+            raise ValueError(
+                f"metric: the function {self.name!r} returned shape {values.shape}, expected {weight.shape}; return "
+                "one number for each row from f(y, response)."
+            )
+        return np.array([weight @ values, weight.sum()])

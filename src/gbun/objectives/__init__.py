@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gbun.objectives.autograd import TorchLoss
 from gbun.objectives.base import Objective
 from gbun.objectives.classification import Logistic, MultiLogistic, Softmax
 from gbun.objectives.custom import Custom
@@ -61,6 +62,7 @@ __all__ = [
     "Quantile",
     "Softmax",
     "SquaredError",
+    "TorchLoss",
     "Tweedie",
     "objective_from",
 ]

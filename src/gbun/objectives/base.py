@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gbun.arrays import Array, dot, namespace
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
 
-Scores = FloatArray
+Scores = Array
 
 
 class Objective(ABC):
@@ -19,6 +20,10 @@ class Objective(ABC):
 
     A subclass gives `loss`, `derivatives` and `start`. Rows are independent, so
     everything here works on any chunk of rows, and what is needed of all rows is a sum.
+
+    What is asked for in every round (`loss`, `derivatives`, `along`, `response`) takes arrays of NumPy or tensors and
+    answers in kind, on their device and in the dtype of the scores; what is found out before the first round
+    (`prepared`, `start`) is NumPy's.
     """
 
     name: ClassVar[str]
@@ -27,15 +32,23 @@ class Objective(ABC):
     line_search: ClassVar[bool] = False
     """Whether the Newton system is only a bound of the true curvature, so that each step's length is searched."""
 
+    score_bytes: ClassVar[int] = 80
+    """About what derivatives need for each score of the rows they are made of."""
+
     def parameters(self) -> dict[str, Any]:
         """What besides the name makes this objective; stored in the model file."""
         return {}
 
-    def default_metric(self) -> str:
+    def default_metric(self) -> Any:
+        """The metric's name, or the metric itself."""
         return self.metric
 
     def n_outputs(self, y: FloatArray) -> int:
         return 1 if y.ndim == 1 else y.shape[1]
+
+    def n_grams(self, n_scores: int) -> int:
+        """Hessians a row may have: one for all its scores, or one for each."""
+        return 1
 
     def check_target(self, y: FloatArray) -> None:  # noqa: B027 - most losses take any number
         """Raise a ValueError when y holds values this loss has no meaning for."""
@@ -45,28 +58,28 @@ class Objective(ABC):
         return self
 
     @abstractmethod
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
+    def loss(self, y: Array, scores: Scores) -> Array:
         """Loss of each row, summed over its outputs, unweighted."""
 
     @abstractmethod
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         """Weighted gradient (n x C) and Hessian: n values shared by all outputs, or n x C."""
 
-    def along(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> FloatArray:
+    def along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
         """[g'd, d'Hd] at `scores`, which a line search asks for. Override it where `derivatives` only bounds H."""
         g, h = self.derivatives(y, scores, weight)
-        return np.array([np.vdot(g, direction), ((h if h.ndim == 2 else h[:, None]) * np.square(direction)).sum()])
+        return namespace(g).stack([dot(g, direction), (column(h) * direction**2).sum()])
 
     @abstractmethod
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         """The constant scores (C of them) that minimise the loss, from sums over rows alone."""
 
-    def response(self, scores: Scores) -> FloatArray:
+    def response(self, scores: Scores) -> Array:
         """The prediction on the scale of y: n x C, a probability or a value."""
         return scores
 
 
-def column(y: FloatArray) -> FloatArray:
+def column(y: Array) -> Array:
     """y as n x C."""
     return y[:, None] if y.ndim == 1 else y
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.special
 
+from gbun.arrays import Array, like, logsumexp, namespace, places, row_dots, sigmoid
 from gbun.collectives import Collective
-from gbun.dtypes import SUM, FloatArray
+from gbun.dtypes import FloatArray
 from gbun.objectives.base import Objective, Scores, column, weighted_mean
 
 LEAST_CURVATURE = 0.05  # see Softmax
@@ -27,10 +27,10 @@ class Logistic(Objective):
     name: ClassVar[str] = "logistic"
     metric: ClassVar[str] = "log_loss"
 
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
-        return np.asarray((np.logaddexp(0.0, scores) - column(y) * scores).sum(axis=1))
+    def loss(self, y: Array, scores: Scores) -> Array:
+        return (namespace(scores).logaddexp(like(0.0, scores), scores) - column(y) * scores).sum(axis=1)
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         q = self.response(scores)
         return (q - column(y)) * weight[:, None], (q * (1.0 - q))[:, 0] * weight
 
@@ -38,8 +38,8 @@ class Logistic(Objective):
         mean = weighted_mean(column(y), weight, collective).clip(RARE, 1.0 - RARE)
         return np.log(mean / (1.0 - mean))
 
-    def response(self, scores: Scores) -> FloatArray:
-        return np.asarray(scipy.special.expit(scores))
+    def response(self, scores: Scores) -> Array:
+        return sigmoid(scores)
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,18 @@ class MultiLogistic(Logistic):
     def parameters(self) -> dict[str, Any]:
         return {"shared": self.shared}
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def n_grams(self, n_scores: int) -> int:
+        return 1 if self.shared else n_scores
+
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         q = self.response(scores)
         h = 0.25 * weight if self.shared else q * (1.0 - q) * weight[:, None]
         return (q - column(y)) * weight[:, None], h
 
-    def along(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> FloatArray:
+    def along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
         q = self.response(scores)
         slope = ((q - column(y)) * direction).sum(axis=1)
-        return np.array([weight @ slope, weight @ (q * (1.0 - q) * np.square(direction)).sum(axis=1)])
+        return namespace(q).stack([weight @ slope, weight @ (q * (1.0 - q) * direction**2).sum(axis=1)])
 
 
 @dataclass(frozen=True)
@@ -93,49 +96,52 @@ class Softmax(Objective):
     def parameters(self) -> dict[str, Any]:
         return {"n_classes": self.n_classes, "shared": self.shared}
 
+    def n_grams(self, n_scores: int) -> int:
+        return 1 if self.shared else n_scores
+
     def n_outputs(self, y: FloatArray) -> int:
         return self.n_classes
 
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
-        return np.asarray(scipy.special.logsumexp(scores, axis=1)) - _own(scores, y)
+    def loss(self, y: Array, scores: Scores) -> Array:
+        return logsumexp(scores) - scores[places(y)]
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
-        q = _probabilities(scores)
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        q, xp = _probabilities(scores), namespace(scores)
         spread = q * (1.0 - q)
-        h = np.maximum(spread.max(axis=1), LEAST_CURVATURE) * weight if self.shared else spread * weight[:, None]
-        q[np.arange(len(y)), y.astype(np.intp)] -= 1.0
+        h = xp.max(spread, axis=1).clip(min=LEAST_CURVATURE) * weight if self.shared else spread * weight[:, None]
+        q[places(y)] -= 1.0
         return q * weight[:, None], h
 
-    def along(self, y: FloatArray, scores: Scores, weight: FloatArray, direction: FloatArray) -> FloatArray:
+    def along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
         # g'd = mean of d under q - d_y;  d'(diag(q) - qq')d = the variance of d under q
-        q = _probabilities(scores)
-        mean = np.einsum("ij,ij->i", q, direction, dtype=SUM)
-        about = np.square(direction - mean[:, None].astype(q.dtype))
-        variance = np.einsum("ij,ij->i", q, about, dtype=SUM)
-        return np.array([weight @ (mean - _own(direction, y)), weight @ variance])
+        q, xp = _probabilities(scores), namespace(scores)
+        mean = row_dots(q, direction, scores.dtype)
+        variance = row_dots(q, (direction - xp.astype(mean[:, None], q.dtype)) ** 2, scores.dtype)
+        return xp.stack([weight @ (mean - direction[places(y)]), weight @ variance])
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         counts = collective.sum(np.bincount(y.astype(np.intp), weight, minlength=self.n_classes))
         return np.asarray(np.log(np.maximum(counts / counts.sum(), RARE)))
 
-    def response(self, scores: Scores) -> FloatArray:
-        q = scores - scores.max(axis=1, keepdims=True)
-        np.exp(q, out=q)
-        q /= q.sum(axis=1, keepdims=True)
-        return np.asarray(q)
+    def response(self, scores: Scores) -> Array:
+        return _softmax(scores - _largest(scores))
 
 
-def _probabilities(scores: Scores) -> FloatArray:
+def _probabilities(scores: Scores) -> Array:
     """Softmax in float32, several times faster: n x C exponentials are most of a round with many classes.
 
     Scores are shifted in float64 first, so what is lost is 1e-7 of a probability.
     """
-    q = (scores - scores.max(axis=1, keepdims=True)).astype(np.float32)
-    np.exp(q, out=q)
+    xp = namespace(scores)
+    return _softmax(xp.astype(scores - _largest(scores), xp.float32))
+
+
+def _largest(scores: Scores) -> Array:
+    return namespace(scores).max(scores, axis=1, keepdims=True)
+
+
+def _softmax(q: Array) -> Array:
+    """e^q of each row over their sum, in the place of q, none of which is above 0."""
+    namespace(q).exp(q, out=q)
     q /= q.sum(axis=1, keepdims=True)
-    return np.asarray(q)
-
-
-def _own(values: FloatArray, y: FloatArray) -> FloatArray:
-    """values[i, y_i]"""
-    return np.take_along_axis(values, y.astype(np.intp)[:, None], axis=1)[:, 0]
+    return q

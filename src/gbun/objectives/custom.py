@@ -2,22 +2,134 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from gbun.arrays import Array, host, is_tensor, like, namespace
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
-from gbun.objectives.base import Objective, Scores
+from gbun.objectives.base import Objective, Scores, column
 from gbun.objectives.classification import Logistic, Softmax
 
 ObjectiveFunction = Callable[[FloatArray, FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+LINKS = ("identity", "logistic", "softmax")
+PIECE = 2**18  # scores that a function sees at a time where all rows are asked about
+
+
+class OwnObjective(Objective):
+    """What objectives that users write have in common: outputs, a link, and a search for the best constant.
+
+    They are stored as "custom", without their function: a loaded model predicts as before, and training goes on where
+    the objective is passed again.
+    """
+
+    name: ClassVar[str] = "custom"
+    metric: ClassVar[str] = "rmse"
+    pitfalls: ClassVar[str] = "division by zero, log(0) and overflow"
+    outputs: int | None
+    link: str | None
+
+    def parameters(self) -> dict[str, Any]:
+        return {"outputs": self.outputs, "link": self.link}
+
+    def default_metric(self) -> Any:
+        return "rmse" if self.link in (None, "identity") else "log_loss"
+
+    def n_outputs(self, y: FloatArray) -> int:
+        return super().n_outputs(y) if self.outputs is None else self.outputs
+
+    def n_grams(self, n_scores: int) -> int:
+        return n_scores
+
+    def response(self, scores: Scores) -> Array:
+        """Scores by the link that the task expects: of labels log-odds, of classes logits, of numbers themselves."""
+        built_in = {"logistic": Logistic(), "softmax": Softmax()}
+        return built_in[self.link].response(scores) if self.link in built_in else scores
+
+    @abstractmethod
+    def evaluated(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        """`derivatives` before it is known whether they are finite: the right shapes, no negative Hessian."""
+
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        g, h = self.evaluated(y, scores, weight)
+        for what, values in (("gradient", g), ("Hessian", h)):
+            finite = namespace(values).isfinite(values)
+            if not finite.all():
+                i = int(column(host(finite)).all(axis=1).argmin())
+                raise ValueError(
+                    f"objective returned a {what} that is not finite for y = {host(y[i])}, scores = {host(scores[i])}; "
+                    f"check it for {self.pitfalls}"
+                )
+        return g, h
+
+    def sums(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Callable[[FloatArray], FloatArray]:
+        """Gradient and Hessian of all rows at a constant, 2 x C."""
+        C = self.n_outputs(y)
+
+        def at(constant: FloatArray) -> FloatArray:
+            total = np.zeros((2, C))
+            with np.errstate(all="ignore"):  # whoever goes too far will notice
+                for rows in pieces(len(y), C):
+                    scores = np.tile(constant, (rows.stop - rows.start, 1))
+                    for sum_, values in zip(total, self.evaluated(y[rows], scores, weight[rows]), strict=True):
+                        sum_ += column(values).sum(axis=0)
+            return collective.sum(total)
+
+        return at
+
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
+        constant, converged = best_constant(self.sums(y, weight, collective), self.n_outputs(y))
+        return constant if converged else np.zeros_like(constant)
+
+
+def pieces(n_rows: int, n_scores: int) -> list[slice]:
+    """Rows in pieces of about 2^18 scores."""
+    size = max(256, PIECE // n_scores)
+    return [slice(i, min(i + size, n_rows)) for i in range(0, n_rows, size)]
+
+
+def best_constant(
+    sums: Callable[[FloatArray], FloatArray], n_outputs: int, most: int = 100, tolerance: float = 1e-10
+) -> tuple[FloatArray, bool]:
+    """Where the gradient vanishes, from 0 by Newton's steps, and whether it was found.
+
+    `sums` gives gradient and Hessian of all rows at a constant. Each output has its own reach, by which its step is
+    multiplied: halved where the gradient would change its sign and grow, doubled where it hardly falls. So a
+    Hessian may be wrong by any factor, or 0: then the step is 1.
+
+    >>> constant, found = best_constant(lambda s: np.array([np.exp(s) - 3.0, np.exp(s)]), 1)
+    >>> np.exp(constant).round(9), found
+    (array([3.]), True)
+    """
+    constant, reach = np.zeros(n_outputs), np.ones(n_outputs)
+    g, h = sums(constant)
+    if not np.isfinite([g, h]).all():
+        return constant, False
+    for _ in range(most):
+        step = reach * np.divide(-g, h, out=-np.sign(g), where=h > 0.0)
+        to = constant + step
+        new_g, new_h = sums(to)
+        if not np.isfinite([new_g, new_h]).all():
+            reach /= 4.0
+            continue
+        too_far = (np.sign(new_g) == -np.sign(g)) & (np.abs(new_g) > np.abs(g))
+        if too_far.any():
+            reach[too_far] /= 2.0
+        else:
+            hardly = (np.sign(new_g) == np.sign(g)) & (np.abs(new_g) > 0.3 * np.abs(g))
+            reach = np.where(hardly, 2.0 * reach, np.minimum(reach, 1.0))
+            constant, g, h = to, new_g, new_h
+        if np.abs(step).max() <= tolerance * (1.0 + np.abs(constant).max()):
+            return constant, True
+    return constant, False
 
 
 @dataclass(frozen=True)
-class Custom(Objective):
+class Custom(OwnObjective):
     """Wraps `function(y, scores, weight) -> (gradient, Hessian)`.
 
     With one output, scores, gradient and Hessian are vectors of n numbers; with C outputs they are n x C, and the
@@ -27,43 +139,31 @@ class Custom(Objective):
     such a row pulls by its gradient and does not shorten the step. Boosting starts from the constant that makes
     the Newton step vanish (found by iteration), or from 0 where that does not converge.
 
+    Arrays are NumPy's wherever rows are computed: those of a device are copied to the host and back.
+
     A loaded model has no function: it predicts scores as before and cannot be trained further.
     """
 
     function: ObjectiveFunction | None
     outputs: int = 1
     link: str = "identity"
-    name: ClassVar[str] = "custom"
-    metric: ClassVar[str] = "rmse"
 
-    def parameters(self) -> dict[str, Any]:
-        return {"outputs": self.outputs, "link": self.link}
-
-    def default_metric(self) -> str:
-        return "rmse" if self.link == "identity" else "log_loss"
-
-    def response(self, scores: Scores) -> FloatArray:
-        """Scores by the link that the task expects: of labels log-odds, of classes logits, of numbers themselves."""
-        built_in = {"logistic": Logistic(), "softmax": Softmax(self.outputs)}
-        return built_in[self.link].response(scores) if self.link in built_in else scores
-
-    def n_outputs(self, y: FloatArray) -> int:
-        return self.outputs
-
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
+    def loss(self, y: Array, scores: Scores) -> Array:
         raise ValueError("a custom objective gives derivatives, not a loss; name a metric with eval_metric")
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def evaluated(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         if self.function is None:
             raise ValueError("this model was trained with a custom objective; pass the function to train it further")
         given = scores[:, 0] if self.outputs == 1 else scores
-        result = self.function(y, given, weight)
+        result = self.function(host(y), host(given), host(weight))
         if not isinstance(result, tuple) or len(result) != 2:
             raise ValueError(f"objective must return the pair (gradient, Hessian), got {type(result).__name__}")
-        g = self._checked("gradient", result[0], (scores.shape,))
-        h = self._checked("Hessian", result[1], (scores.shape, (len(scores),)))
+        shape = tuple(scores.shape)
+        g = self._checked("gradient", result[0], (shape,))
+        h = self._checked("Hessian", result[1], (shape, shape[:1]))
         shared = h[:, 0] if h.ndim == 2 and self.outputs == 1 else h
-        return g, np.maximum(shared, 0.0)
+        h = np.maximum(shared, 0.0)
+        return (like(g, scores), like(h, scores)) if is_tensor(scores) else (g, h)
 
     def _checked(self, what: str, values: Any, shapes: tuple[tuple[int, ...], ...]) -> FloatArray:
         try:
@@ -75,20 +175,4 @@ class Custom(Objective):
         if array.shape not in shapes:
             wanted = " or ".join(str(s if self.outputs > 1 else s[:1]) for s in shapes)
             raise ValueError(f"objective must return a {what} of shape {wanted}, got {np.shape(values)}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"objective returned a {what} that is not finite; check it for division by zero or log(0)")
         return array
-
-    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
-        constant = np.zeros(self.outputs)
-        for _ in range(50):
-            g, h = self.derivatives(y, np.tile(constant, (len(y), 1)), weight)
-            gradient = collective.sum(g.sum(axis=0))
-            hessian = collective.sum((h if h.ndim == 2 else h[:, None]).sum(axis=0))
-            step = np.asarray(gradient / np.maximum(hessian, np.finfo(np.float64).tiny))
-            constant = constant - step
-            if not np.isfinite(constant).all():
-                break
-            if np.abs(step).max() <= 1e-10 * (1.0 + np.abs(constant).max()):
-                return np.asarray(constant)
-        return np.zeros(self.outputs)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gbun.arrays import Array, namespace
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
 from gbun.objectives.base import Objective, Scores, bisect, column, mean_and_spread, weighted_mean
@@ -25,11 +26,11 @@ class SquaredError(Objective):
     name: ClassVar[str] = "squared_error"
     metric: ClassVar[str] = "rmse"
 
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
-        return np.asarray(0.5 * np.square(scores - column(y)).sum(axis=1))
+    def loss(self, y: Array, scores: Scores) -> Array:
+        return 0.5 * ((scores - column(y)) ** 2).sum(axis=1)
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
-        return (scores - column(y)) * weight[:, None], np.asarray(weight)
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        return (scores - column(y)) * weight[:, None], weight
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         return weighted_mean(column(y), weight, collective)
@@ -66,14 +67,14 @@ class Huber(Objective):
     def _delta(self) -> float:
         return 1.0 if self.delta is None else self.delta
 
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
-        r, delta = np.abs(scores - column(y)), self._delta()
-        return np.asarray(np.where(r <= delta, 0.5 * r * r, delta * (r - 0.5 * delta)).sum(axis=1))
+    def loss(self, y: Array, scores: Scores) -> Array:
+        r, delta = abs(scores - column(y)), self._delta()
+        return namespace(r).where(r <= delta, 0.5 * r * r, delta * (r - 0.5 * delta)).sum(axis=1)
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         r, delta = scores - column(y), self._delta()
-        h = delta / np.maximum(np.abs(r), delta)
-        return np.clip(r, -delta, delta) * weight[:, None], h[:, 0] * weight
+        h = delta / abs(r).clip(min=delta)
+        return r.clip(-delta, delta) * weight[:, None], h[:, 0] * weight
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         def slope(constant: float) -> float:
@@ -109,15 +110,16 @@ class Quantile(Objective):
         _, spread = mean_and_spread(y, weight, collective)
         return Quantile(self.quantile, 0.01 * spread or 1.0)
 
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
+    def loss(self, y: Array, scores: Scores) -> Array:
         r = scores - column(y)
-        return np.asarray(np.maximum((1.0 - self.quantile) * r, -self.quantile * r).sum(axis=1))
+        return namespace(r).maximum((1.0 - self.quantile) * r, -self.quantile * r).sum(axis=1)
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         r = scores - column(y)
         epsilon = 1.0 if self.epsilon is None else self.epsilon
-        h = 0.5 / (np.abs(r) + epsilon)
-        return ((r >= 0.0) - self.quantile) * weight[:, None], h[:, 0] * weight
+        h = 0.5 / (abs(r) + epsilon)
+        above = namespace(r).astype(r >= 0.0, r.dtype)
+        return (above - self.quantile) * weight[:, None], h[:, 0] * weight
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         # W(y <= s) - q W: sums of weights alone, so that the order of rows cannot decide on a flat stretch
@@ -136,8 +138,8 @@ class _LogLink(Objective):
         mean = weighted_mean(column(y), weight, collective)
         return np.log(np.maximum(mean, np.exp(-MAX_LOG)))
 
-    def response(self, scores: Scores) -> FloatArray:
-        return np.asarray(np.exp(np.clip(scores, -MAX_LOG, MAX_LOG)))
+    def response(self, scores: Scores) -> Array:
+        return namespace(scores).exp(scores.clip(-MAX_LOG, MAX_LOG))
 
     def _check(self, y: FloatArray, zero_allowed: bool) -> None:
         least = float(np.min(y, initial=np.inf))
@@ -158,10 +160,10 @@ class Poisson(_LogLink):
     def check_target(self, y: FloatArray) -> None:
         self._check(y, zero_allowed=True)
 
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
-        return np.asarray((self.response(scores) - column(y) * scores).sum(axis=1))
+    def loss(self, y: Array, scores: Scores) -> Array:
+        return (self.response(scores) - column(y) * scores).sum(axis=1)
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         mean = self.response(scores)
         return (mean - column(y)) * weight[:, None], mean[:, 0] * weight
 
@@ -180,12 +182,12 @@ class Gamma(_LogLink):
     def check_target(self, y: FloatArray) -> None:
         self._check(y, zero_allowed=False)
 
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
-        return np.asarray((column(y) / self.response(scores) + scores).sum(axis=1))
+    def loss(self, y: Array, scores: Scores) -> Array:
+        return (column(y) / self.response(scores) + scores).sum(axis=1)
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         ratio = column(y) / self.response(scores)
-        return (1.0 - ratio) * weight[:, None], np.asarray(weight)
+        return (1.0 - ratio) * weight[:, None], weight
 
 
 @dataclass(frozen=True)
@@ -208,15 +210,15 @@ class Tweedie(_LogLink):
     def check_target(self, y: FloatArray) -> None:
         self._check(y, zero_allowed=True)
 
-    def _terms(self, y: FloatArray, scores: Scores) -> tuple[Scores, Scores]:
-        s = np.clip(scores, -MAX_LOG, MAX_LOG)
-        return column(y) * np.exp((1.0 - self.power) * s), np.exp((2.0 - self.power) * s)
+    def _terms(self, y: Array, scores: Scores) -> tuple[Scores, Scores]:
+        s, exp = scores.clip(-MAX_LOG, MAX_LOG), namespace(scores).exp
+        return column(y) * exp((1.0 - self.power) * s), exp((2.0 - self.power) * s)
 
-    def loss(self, y: FloatArray, scores: Scores) -> FloatArray:
+    def loss(self, y: Array, scores: Scores) -> Array:
         a, b = self._terms(y, scores)
-        return np.asarray((b / (2.0 - self.power) - a / (1.0 - self.power)).sum(axis=1))
+        return (b / (2.0 - self.power) - a / (1.0 - self.power)).sum(axis=1)
 
-    def derivatives(self, y: FloatArray, scores: Scores, weight: FloatArray) -> tuple[Scores, FloatArray]:
+    def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         a, b = self._terms(y, scores)
         h = (self.power - 1.0) * a + (2.0 - self.power) * b
         return (b - a) * weight[:, None], h[:, 0] * weight

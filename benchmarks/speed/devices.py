@@ -1,0 +1,117 @@
+"""Seconds of a boosting round on a device beside the compiled kernels of the processor, and what that device is.
+
+The same rows, sparse and dense, with all the memory that is wanted and with half of it. Each way is a process of its
+own; they take turns, a round each, and a device's queue is empty when the clock is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.children import Built, Worker, together
+from benchmarks.speed.data import Source, clicks, real
+from benchmarks.speed.options import Options
+from benchmarks.speed.picture import bars
+from benchmarks.speed.report import Row
+from benchmarks.speed.timing import interleave, ratio
+from gbun.boosting import add_round
+from gbun.config import Parameters
+from gbun.devices import device_of
+from gbun.kernels import DevicePlan, Plan
+from gbun.kernels.threads import threads
+from gbun.memory import megabytes
+from gbun.problem import Dataset
+from gbun.training import plan, prepare
+
+TABLE = "devices: seconds of a boosting round"
+SIZES, SWEEPS, MOST_SECONDS = (64, 256), 5, 60.0
+WARM_UP = 2  # rounds
+
+
+def run(options: Options) -> list[Row]:
+    rows: list[Row] = []
+    sources = [clicks(options.rows(400_000)), dense(options.rows(400_000)), real(options, "news20_binary")]
+    for source in sources:
+        for K in options.pick(SIZES, SIZES[:1]):
+            if source is not None:
+                rows += compare(source, K, options)
+    return rows
+
+
+def compare(source: Source, K: int, options: Options) -> list[Row]:
+    ways = {"cpu": ("cpu", False), options.device: (options.device, False)}
+    if options.device != "cpu":
+        ways[f"{options.device}, half the memory"] = options.device, True
+    start = {n: partial(Worker, on_device, source, K, options.threads, *way) for n, way in ways.items()}
+    with together(start) as (workers, failed):
+        times = interleave({n: w.unit("round") for n, w in workers.items()}, options.sweeps(SWEEPS), MOST_SECONDS)
+        compiled = times["cpu"].median if "cpu" in times else None
+        rows = [
+            {
+                "table": TABLE,
+                "data": source.name,
+                "K": K,
+                "device": name,
+                **found.row(),
+                "of the compiled kernels'": ratio(found.median, compiled),
+                **workers[name].facts,
+            }
+            for name, found in times.items()
+        ]
+    return rows + [
+        {"table": TABLE, "data": source.name, "K": K, "device": name, "median": None, "note": note}
+        for name, note in failed.items()
+    ]
+
+
+@contextmanager
+def on_device(source: Source, K: int, n_threads: int, name: str, half: bool) -> Iterator[Built]:
+    """`half`: with half the memory that keeping everything on the device takes."""
+    X, y = source.load()
+    device = device_of(name)
+    settings: dict[str, Any] = {"objective": "logistic", "n_neurons": K, "device": name, "init": "constant"}
+    if half:
+        settings["memory_budget"] = plan(settings, (X, y)).n_bytes // 2
+    with threads(n_threads) as pool:
+        training, numbers = prepare(Parameters(**settings), Dataset(X, y), {}, pool), count()
+
+        def add() -> None:
+            add_round(training, next(numbers))
+            device.finish()
+
+        for _ in range(WARM_UP):
+            add()
+        yield {"round": add}, {"what": str(device), "plan": in_words(training.rows.plan)}
+
+
+def in_words(used: Plan | DevicePlan) -> str:
+    kept = "outputs kept" if used.hold else "outputs made again"
+    if isinstance(used, Plan):
+        return kept
+    there = "features stay" if used.placement.resident else f"batches of {used.placement.room.rows:,} rows are sent"
+    return f"{there}, {kept}, {megabytes(used.n_bytes)}"
+
+
+def dense(n_rows: int, n_columns: int = 100) -> Source:
+    return Source(f"{n_rows:,} x {n_columns} dense", partial(_dense, n_rows, n_columns))
+
+
+def _dense(n_rows: int, n_columns: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n_rows, n_columns), dtype=np.float32)
+    return X, (X[:, 0] * X[:, 1] + X[:, 2] > 0).astype(int)
+
+
+def draw(ax: Any, rows: list[Row]) -> None:
+    own = [row for row in rows if row["median"] is not None]
+    names = [f"{row['data']}, K = {row['K']}: {row['device']}" for row in own]
+    medians = [row["median"] for row in own]
+    bars(ax, names, medians, [f"{m:.3g}" for m in medians])
+    ax.set_xscale("log")
+    ax.set_title("seconds of a round on a device, median")

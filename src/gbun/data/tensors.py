@@ -1,0 +1,103 @@
+"""Arrays of other libraries, in and out: torch's tensors, dense and CSR, and whatever speaks DLPack.
+
+On the host NumPy looks at the memory they have. A dense tensor on another device stays there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+import scipy.sparse
+
+from gbun.arrays import host, is_tensor, load_torch, namespace
+
+OUTPUTS = ("numpy", "input")
+CPU = 1  # as DLPack numbers devices
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether it is an array of another library than NumPy's, frames and sparse matrices of scipy apart.
+
+    >>> is_foreign(np.ones(2)), is_foreign([1.0])
+    (False, False)
+    """
+    other = hasattr(value, "__dlpack__") and not hasattr(value, "__arrow_c_array__")  # columns of tables may be words
+    return is_tensor(value) or (other and not isinstance(value, np.ndarray))
+
+
+def on_host(value: Any) -> Any:
+    """In NumPy if it is a foreign array, without a copy where it is on the host; anything else as it is."""
+    if not is_foreign(value):
+        return value
+    value = as_tensor_or_numpy(value)
+    return host(_strided(value)) if is_tensor(value) else value
+
+
+def matrix(X: Any, keep: bool = False) -> Any:
+    """Rows of features: NumPy's array, scipy's CSR matrix, or, where `keep` is said, the dense tensor."""
+    if not is_foreign(X):
+        return X
+    X = as_tensor_or_numpy(X)
+    if not is_tensor(X):
+        return X
+    if X.is_sparse or str(X.layout).startswith("torch.sparse"):
+        return _csr(X)
+    X = _strided(X)
+    return X if keep else host(X)
+
+
+def as_tensor_or_numpy(value: Any) -> Any:
+    """Another library's array through DLPack: NumPy's on the host, torch's elsewhere."""
+    if is_tensor(value):
+        return value.detach()
+    if value.__dlpack_device__()[0] == CPU:
+        return np.from_dlpack(value)
+    return load_torch(f"an array of {type(value).__module__} that is not on the host").from_dlpack(value)
+
+
+def _strided(tensor: Any) -> Any:
+    """Dense, and of a kind of number NumPy has."""
+    if str(tensor.layout) != "torch.strided":
+        raise ValueError(
+            f"a dense tensor was expected, got one with layout {tensor.layout}; tensor.to_dense() makes one"
+        )
+    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+
+
+def _csr(tensor: Any) -> Any:
+    """scipy's view of a sparse tensor; of one that is not CSR, or not on the host, a copy."""
+    layout = str(tensor.layout).removeprefix("torch.sparse_")
+    if layout not in ("csr", "csc", "coo") or tensor.ndim != 2 or tensor.dense_dim() != 0:
+        raise ValueError(
+            "X must be rows and columns of single numbers, a tensor that is dense, CSR, CSC or COO; got shape "
+            f"{tuple(tensor.shape)}, layout {tensor.layout}"
+        )
+    if layout != "csr":
+        tensor = (tensor.coalesce() if layout == "coo" else tensor).to_sparse_csr()
+    found: Any = scipy.sparse.csr_array(tuple(tensor.shape), dtype=np.float32)
+    values = tensor.values()
+    values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+    # Given to the constructor, indices would be copied into narrower numbers.
+    found.indptr, found.indices, found.data = (host(a) for a in (tensor.crow_indices(), tensor.col_indices(), values))
+    return found
+
+
+def like_input(result: Any, X: Any, output: str) -> Any:
+    """A prediction as NumPy has it, or ("input") as an array of X's library, where X is."""
+    if output not in OUTPUTS:
+        raise ValueError(f"output must be 'numpy' or 'input', got {output!r}")
+    if output == "numpy" or not is_foreign(X):
+        return result
+    if result.dtype.kind not in "fiub":
+        raise ValueError(f"output='input' needs numbers, but the classes are {result.dtype}; use output='numpy'")
+    if is_tensor(X):
+        torch = load_torch("a tensor")
+        if X.device.type == "mps" and result.dtype == np.float64:
+            result = result.astype(np.float32)  # it has no float64
+        return torch.from_numpy(np.ascontiguousarray(result)).to(X.device)
+    try:
+        return namespace(X).asarray(result, device=array_api_compat.device(X))
+    except TypeError:
+        raise ValueError(f"output='input' cannot make a {type(X).__name__}; use output='numpy'") from None

@@ -1,0 +1,197 @@
+"""How rows use the memory of a device: decided before the first round, and printable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gbun.data.features import Features
+from gbun.devices import HostArrays
+from gbun.kernels.batches import Room, room_for
+from gbun.kernels.portable import RUN
+from gbun.memory import SHARE_OF_FREE, megabytes
+
+OUTPUTS = 2**23  # outputs of a batch: 32 MB, enough for any device to be busy
+FEW_ROWS = 2**8  # of a batch that is as small as is still of use
+HASHED = 2**20  # weights of sparse features that the portable kernels make at a time
+TABLE = 2**23  # weights of dense columns that are made at a time
+ENTRY_BYTES, ROW_BYTES = 12, 8  # of a sparse entry: two words and a value; of a row: where its entries begin
+SCORE_BYTES = 80  # of a score while derivatives are made of it
+WEIGHT_BYTES = 11  # of a weight that is made: it, its hash, and whether it revives an output
+WAITING = 16  # batches whose moments may still be on the device
+PLACE_BYTES = 32  # of an entry while its weights are made: which row it belongs to
+
+
+class TooLittle(ValueError):
+    """A budget that no plan keeps; `n_bytes` are what the smallest needs."""
+
+    def __init__(self, message: str, n_bytes: int) -> None:
+        super().__init__(message)
+        self.n_bytes = n_bytes
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where some rows are: on the device for good, or sent there batch by batch; and how large a batch is."""
+
+    resident: bool
+    room: Room
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """What is on the device, within `budget` bytes. `hold`: an n x K buffer keeps Z and P from pass to pass."""
+
+    device: str
+    n_rows: int
+    n_outputs: int
+    n_scores: int
+    hold: bool
+    placement: Placement
+    n_threads: int
+    gram_share: float
+    budget: int
+    parts: tuple[tuple[str, int], ...]
+    form: str = "auto"
+
+    @property
+    def gram_rows(self) -> int:
+        """Rows, on average and at most, that the Hessian sums are made of."""
+        return round(self.gram_share * self.n_rows)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(size for _, size in self.parts)
+
+    @property
+    def left(self) -> int:
+        """Bytes that evaluation sets may still take."""
+        return max(0, self.budget - self.n_bytes)
+
+    def __str__(self) -> str:
+        passes = "kept in a buffer" if self.hold else "made again in each pass"
+        where = "stay there" if self.placement.resident else "are sent there in each pass"
+        lines = [
+            f"{self.n_rows:,} rows on {self.device}, K = {self.n_outputs}, {self.n_scores} score(s) a row: network "
+            f"outputs are {passes}",
+            f"  features {where}, in batches of up to {self.placement.room.rows:,} rows",
+            f"  P'HP is made of {self.gram_rows:,} rows a round, P'G of all",
+            *(f"  {name:<42}{megabytes(size):>12}" for name, size in self.parts),
+            f"  {'together, of ' + megabytes(self.budget) + ' to use':<42}{megabytes(self.n_bytes):>12}",
+        ]
+        return "\n".join(lines)
+
+
+def make_device_plan(
+    features: Features,
+    n_outputs: int,
+    n_scores: int,
+    n_threads: int,
+    device: HostArrays,
+    *,
+    memory_budget: int | None = None,
+    line_search: bool = False,
+    n_grams: int = 1,
+    exact: bool = False,
+    gram_share: float = 1.0,
+    watched: Sequence[Features] = (),
+    score_bytes: int = SCORE_BYTES,
+) -> DevicePlan:
+    """The fastest plan that fits: batches become smaller, then the buffer is given up, then features are sent."""
+    n, K, C = features.n_rows, n_outputs, n_scores
+    budget = int(SHARE_OF_FREE * device.free_bytes()) if memory_budget is None else memory_budget
+    number = 8 if device.has_float64 else 4
+    # Evaluation sets have their scores there, and at least what one batch of theirs needs.
+    others = sum(number * w.n_rows * C + smallest(w, K, C, device).n_bytes for w in watched)
+    # Of the sums: the total, a batch's part, which several Hessians make one by one, and it in the total's dtype.
+    part = (8 if exact else 4) * (2 if n_grams > 1 else 1)
+    needed = {
+        "scores, targets and weights": number * n * (2 * C + 2) + (4 * n * C if line_search else 0),
+        "sums of the normal equations": (2 * number + part) * (n_grams * K * K + K * C),
+        "evaluation sets": others,
+    }
+
+    def parts(placement: Placement, hold: bool) -> tuple[tuple[str, int], ...]:
+        rows = placement.room.rows
+        own = {
+            "features": placement.n_bytes,
+            "network outputs, then memberships": 4 * K * n if hold else 0,
+            "a batch while it is computed": working_bytes(features, placement.room, K, C, exact, score_bytes)
+            + (8 * rows * K if gram_share < 1.0 else 0)
+            + 4 * K * (WAITING + 1) * (2 * (rows // RUN + 1) + 1),
+        }
+        return tuple((name, size) for name, size in (needed | own).items() if size)
+
+    sizes = []
+    for resident, hold in ((True, True), (True, False), (False, True), (False, False)):
+        for placement in placements(features, K, C, resident, device):
+            listed = parts(placement, hold)
+            sizes.append(sum(size for _, size in listed))
+            if sizes[-1] <= budget:
+                return DevicePlan(device.name, n, K, C, hold, placement, n_threads, gram_share, budget, listed)
+    raise TooLittle(
+        f"memory_budget must be at least {min(sizes)} bytes of {device.name!r} for {n:,} rows, K = {K} and {C} "
+        f"score(s) a row, got {budget} bytes{'' if memory_budget else ', half of what is free'}; a smaller n_neurons "
+        "needs less",
+        min(sizes),
+    )
+
+
+def placements(features: Features, K: int, C: int, resident: bool, device: HostArrays) -> Iterator[Placement]:
+    """Batches that become smaller and smaller, of features that stay on the device, or of which it holds two batches.
+
+    Batches of features that stay are not made so small that a device would be idle. Features that are there already
+    cost nothing, and nothing is gained by sending them.
+    """
+    there = device.has(features.dense)
+    if there and not resident:
+        return
+    n, most_rows = features.n_rows, max(FEW_ROWS, OUTPUTS // max(K, 10 * C))
+    batches = max(1 if resident else 2, -(-n // most_rows))
+    whole = 0 if there else feature_bytes(features, Room(n, _entries(features)))
+    while True:
+        room = room_for(features, batches, most_rows)
+        yield Placement(resident, room, whole if resident else 2 * feature_bytes(features, room))
+        if batches >= (n / FEW_ROWS if resident else n):
+            return
+        batches *= 2
+
+
+def place(features: Features, K: int, C: int, budget: int, device: HostArrays) -> Placement:
+    """Where rows that are only predicted go, within `budget` bytes; the smallest batches where that is too little."""
+    least = smallest(features, K, C, device)
+    for resident in (True, False):
+        for placement in placements(features, K, C, resident, device):
+            if placement.room.rows < least.room.rows:
+                break
+            if placement.n_bytes + working_bytes(features, placement.room, K, C, False) <= budget:
+                return placement
+    return least
+
+
+def smallest(features: Features, K: int, C: int, device: HostArrays) -> Placement:
+    """Batches as small as is still of use."""
+    room, there = room_for(features, max(1, -(-features.n_rows // FEW_ROWS)), FEW_ROWS), device.has(features.dense)
+    size = (0 if there else 2 * feature_bytes(features, room)) + working_bytes(features, room, K, C, False)
+    return Placement(there, room, size)
+
+
+def feature_bytes(features: Features, room: Room) -> int:
+    dense = 0 if features.dense is None else 4 * features.dense.shape[1] * room.rows
+    return dense + (0 if features.sparse is None else ENTRY_BYTES * room.entries + ROW_BYTES * (room.rows + 1))
+
+
+def working_bytes(features: Features, room: Room, K: int, C: int, exact: bool, score_bytes: int = SCORE_BYTES) -> int:
+    """Of a batch: its outputs and a copy of them, derivatives and what they need, weights that are made on the way."""
+    size = (24 if exact else 8) * room.rows * K + score_bytes * room.rows * C
+    if features.dense is not None:
+        size += WEIGHT_BYTES * min(features.dense.shape[1] * K, TABLE)
+    if features.sparse is not None:
+        at_a_time = max(1, min(room.entries, HASHED // K))
+        size += (WEIGHT_BYTES * K + PLACE_BYTES) * at_a_time
+    return size
+
+
+def _entries(features: Features) -> int:
+    return 0 if features.sparse is None else len(features.sparse.ids)

@@ -1,0 +1,250 @@
+"""An objective made of a loss alone: torch differentiates it."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gbun.arrays import Array, host, is_tensor, like, load_torch, namespace
+from gbun.collectives import Collective
+from gbun.dtypes import SUM, FloatArray
+from gbun.metrics.function import RowMetric
+from gbun.objectives.base import Scores
+from gbun.objectives.custom import LINKS, OwnObjective, best_constant, pieces
+
+HESSIANS = ("exact", "gauss_newton")
+EPS = float(np.finfo(SUM).eps)
+
+Tensor = Any
+Torch = Any
+
+
+@dataclass(frozen=True)
+class TorchLoss(OwnObjective):
+    """An objective from `function(y, scores) -> the loss of each row`, written in torch.
+
+    y is a tensor of n targets (of classes their numbers 0 .. C-1), or n x targets; scores of n with one output, n x C
+    with several. The function returns n losses; weights are applied to them here. It is called on chunks of rows, by
+    several threads at once, so a row's loss must depend on that row only and the function must not keep state.
+
+    `outputs`: how many scores a row has; by default one for each target, or for each class (one for two classes).
+    `link`: what makes predictions of scores, "identity", "logistic" or "softmax"; by default the one of the task.
+
+    `hessian`: "exact" is the second derivative by each score, for every loss that bends; it takes C differentiations
+    more with C outputs. "gauss_newton" is h_c = g_c^2, the diagonal of gg', for negative log-likelihoods: their
+    expectations of g^2 and of the second derivative are the same. It is never negative and takes no second
+    differentiation, so it is also what is left for losses of straight pieces, if y is of about unit size.
+
+    A negative second derivative counts by its size, |h|. Steps then go down, as they do with max(h, 0); but g / |h| is
+    how far one must go for the slope to change by all of itself, so about how far it can be trusted: far out in
+    a robust loss, it is a share of the way back. max(h, 0) would let such rows push without holding any, and steps run
+    away where they are many. For a convex loss nothing changes.
+
+    The diagonal says nothing of what outputs do to each other, and g^2 is a curvature on average only. So with several
+    outputs, and with "gauss_newton", the length of each step is searched: by g'd and, for the same reason as above, the
+    sum over rows of |d'Hd| (of (g'd)^2 with "gauss_newton").
+
+    >>> import torch
+    >>> half_square = TorchLoss(lambda y, scores: (scores - y) ** 2 / 2)
+    >>> half_square.derivatives(np.array([1.0]), np.array([[3.0]]), np.array([1.0]))
+    (array([[2.]]), array([1.]))
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    outputs: int | None = field(default=None, kw_only=True)
+    link: str | None = field(default=None, kw_only=True)
+    hessian: str = field(default="exact", kw_only=True)
+    score_bytes: ClassVar[int] = 240  # what torch keeps of each step of the function
+    pitfalls: ClassVar[str] = f"{OwnObjective.pitfalls}, and torch.where, which differentiates both of its branches"
+
+    def __post_init__(self) -> None:
+        load_torch("TorchLoss")
+        if not callable(self.function):
+            raise ValueError(f"function must take (y, scores) and return the loss of each row, got {self.function!r}")
+        whole = isinstance(self.outputs, Integral) and not isinstance(self.outputs, bool)
+        if self.outputs is not None and not (whole and self.outputs > 0):
+            raise ValueError(f"outputs must be a positive integer or None, got {self.outputs!r}")
+        if self.link not in (None, *LINKS):
+            raise ValueError(f"link must be one of {', '.join(map(repr, LINKS))} or None, got {self.link!r}")
+        if self.hessian not in HESSIANS:
+            raise ValueError(f"hessian must be one of {', '.join(map(repr, HESSIANS))}, got {self.hessian!r}")
+
+    def resolved(self, outputs: int, link: str) -> TorchLoss:
+        """This objective with what the task says about what the user did not."""
+        return replace(self, outputs=self.outputs or outputs, link=self.link or link)
+
+    @property
+    def line_search(self) -> bool:  # type: ignore[override]
+        return self.hessian == "gauss_newton" or (self.outputs or 1) > 1
+
+    def loss(self, y: Array, scores: Scores) -> Array:
+        losses = [self._losses(y[at], scores[at]) for at in pieces(*scores.shape)]
+        return namespace(scores).concat(losses) if losses else scores.sum(axis=1)
+
+    def _losses(self, y: Array, scores: Scores) -> Array:
+        with differentiation(scores) as torch:
+            s, losses = self._traced(torch, y, scores)
+            return _returned(losses.to(s.dtype), scores)
+
+    def evaluated(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        several = scores.shape[1] > 1
+        if not len(scores):
+            return scores, scores if several else scores[:, 0]
+        with differentiation(scores) as torch:
+            s, losses = self._traced(torch, y, scores)
+            g = self._gradient(torch, losses, s)
+            h = g * g if self.hessian == "gauss_newton" else abs(_diagonal(torch, g, s))
+            g, h = _returned(g, scores), _returned(h, scores)
+        return g * weight[:, None], h * weight[:, None] if several else h[:, 0] * weight
+
+    def along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
+        if not len(scores):
+            return like(np.zeros(2), scores)
+        with differentiation(scores) as torch:
+            s, losses = self._traced(torch, y, scores)
+            d = _tensor(torch, direction).to(s.dtype)
+            slope = (self._gradient(torch, losses, s) * d).sum(dim=1)
+            if self.hessian == "gauss_newton":
+                curvature = slope * slope
+            else:
+                Hd = _derivative(torch, slope, s)
+                curvature = torch.zeros_like(slope) if Hd is None else abs((Hd * d).sum(dim=1))
+            slope, curvature = _returned(slope, scores), _returned(curvature, scores)
+        return namespace(scores).stack([weight @ slope, weight @ curvature])
+
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
+        """The constant that Newton's steps from 0 find, wherever they end, unless 0 is better."""
+        C = self.n_outputs(y)
+
+        def total(constant: FloatArray) -> float:
+            return sum(
+                float(weight[at] @ self._losses(y[at], np.tile(constant, (at.stop - at.start, 1))))
+                for at in pieces(len(y), C)
+            )
+
+        sums, zero = self.sums(y, weight, collective), np.zeros(C)
+        found, _ = best_constant(sums, C)
+        at_zero, at_found = collective.sum(np.array([total(zero), total(found)], dtype=SUM))
+        start = found if at_found <= at_zero else zero
+        flat = np.flatnonzero(sums(start)[1] == 0.0)
+        if len(flat):
+            warnings.warn(
+                f"objective has a second derivative of 0 by output(s) {flat[:5].tolist()} for every row at the start: "
+                "nothing tells how long a step should be, and none is taken while that is so; use "
+                "hessian='gauss_newton', or a loss that bends",
+                stacklevel=2,
+            )
+        return start
+
+    def default_metric(self) -> Any:
+        return RowMetric("loss", self._loss_of)
+
+    def _loss_of(self, y: FloatArray, response: FloatArray) -> Array:
+        """The loss at the scores that have this response; of the softmax, those whose exponentials add up to 1."""
+        if self.link not in ("logistic", "softmax"):
+            return self.loss(y, response)
+        q = response.clip(EPS, 1.0 - EPS)  # as far as log_loss looks
+        return self.loss(y, np.log(q) - np.log1p(-q) if self.link == "logistic" else np.log(q))
+
+    def _traced(self, torch: Torch, y: Array, scores: Scores) -> tuple[Tensor, Tensor]:
+        """Scores that torch keeps track of, n x C, and the losses that the function makes of them."""
+        s = _tensor(torch, scores).detach().requires_grad_()
+        try:
+            losses = self.function(_tensor(torch, y), s if s.shape[1] > 1 else s[:, 0])
+        except RuntimeError as error:
+            if "numpy()" in str(error):  # torch advises to detach, which would be the next mistake
+                raise ValueError(_untraceable("an array of NumPy")) from error
+            raise
+        known = torch.is_tensor(losses)
+        if not known or losses.shape != (len(s),) or not losses.is_floating_point():
+            what = f"{losses.dtype} of shape {tuple(losses.shape)}" if known else type(losses).__name__
+            raise ValueError(
+                f"objective must return the loss of each row, a tensor of floats of shape ({len(s)},), got {what}; sum "
+                "over outputs, but neither sum nor average over rows (reduction='none')"
+            )
+        return s, losses
+
+    def _gradient(self, torch: Torch, losses: Tensor, s: Tensor) -> Tensor:
+        g = _derivative(torch, losses, s, again=self.hessian == "exact")
+        if g is None:
+            raise ValueError(_untraceable("a tensor that does not depend on them"))
+        return g
+
+
+def _untraceable(what: str) -> str:
+    return (
+        f"objective must return losses that torch can follow back to the scores, got {what}; use torch's functions "
+        "alone, without NumPy, .detach(), .item() and torch.no_grad()"
+    )
+
+
+def _derivative(torch: Torch, values: Tensor, s: Tensor, again: bool = False) -> Tensor | None:
+    """d (sum of values) / ds, which is each row's own; None where no way leads from one to the other."""
+    if not values.requires_grad:
+        return None
+    return torch.autograd.grad(values.sum(), s, create_graph=again, retain_graph=True, allow_unused=True)[0]
+
+
+def _diagonal(torch: Torch, g: Tensor, s: Tensor) -> Tensor:
+    """d g_c / d s_c, one output after the other: all at once would take C times the memory."""
+    h = torch.zeros_like(s)  # which it is for a loss that is linear in its scores
+    for c in range(s.shape[1]):
+        found = _derivative(torch, g[:, c], s)
+        if found is not None:
+            h[:, c] = found[:, c]
+    return h
+
+
+def _tensor(torch: Torch, values: Array) -> Tensor:
+    """An array as a tensor that shares its memory."""
+    return values if is_tensor(values) else torch.from_numpy(np.require(values, requirements="W"))
+
+
+def _returned(values: Tensor, scores: Scores) -> Array:
+    """What was computed, without its history, in the library of the scores."""
+    return values.detach() if is_tensor(scores) else host(values)
+
+
+@contextmanager
+def differentiation(scores: Scores) -> Iterator[Torch]:
+    """torch, keeping track of what is computed, whatever holds outside; on the host's own kernels in one thread."""
+    torch = load_torch("TorchLoss")
+    with torch.enable_grad():
+        if is_tensor(scores):
+            yield torch
+        else:
+            with one_torch_thread(torch):
+                yield torch
+
+
+_limit_lock = threading.Lock()
+_limit_holders = 0
+_limit_before = 1
+
+
+@contextmanager
+def one_torch_thread(torch: Torch) -> Iterator[None]:
+    """torch keeps to the thread that calls it, as a chunk is one thread's: so the number of threads changes no bit.
+
+    torch's limit is each thread's own, but what a new thread begins with is the process's. So the number is noted by
+    the first of all holders, and everyone gives it back.
+    """
+    global _limit_holders, _limit_before
+    with _limit_lock:
+        if _limit_holders == 0:
+            _limit_before = torch.get_num_threads()
+        _limit_holders += 1
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _limit_lock:
+            _limit_holders -= 1
+            torch.set_num_threads(_limit_before)

@@ -1,0 +1,669 @@
+"""Objectives by automatic differentiation: derivatives, steps that descend, starts, metrics, errors, the library."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+
+import gbun
+from gbun import GBUNClassifier, GBUNRegressor, TorchLoss, load_model, train
+from gbun.collectives import Solo
+from gbun.metrics import RowMetric, get_metric
+from gbun.objectives import Logistic, MultiLogistic, MultiSquaredError, Poisson, Softmax, SquaredError
+from gbun.objectives.custom import best_constant
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+SOLO = Solo()
+
+
+# Losses as users write them
+
+
+def squared(y, scores):
+    return (scores - y) ** 2 / 2
+
+
+def squared_outputs(y, scores):
+    return ((scores - y) ** 2).sum(dim=1) / 2
+
+
+def logistic(y, scores):
+    return F.softplus(scores) - y * scores
+
+
+def labels(y, scores):
+    return F.binary_cross_entropy_with_logits(scores, y, reduction="none").sum(dim=1)
+
+
+def poisson(y, scores):
+    return scores.exp() - y * scores
+
+
+def cross_entropy(y, scores):
+    return F.cross_entropy(scores, y.long(), reduction="none")
+
+
+def focal(y, scores):
+    right = torch.where(y > 0.5, scores, -scores)
+    return -F.logsigmoid(right) * torch.sigmoid(-right) ** 2
+
+
+def focal_classes(y, scores):
+    loss = cross_entropy(y, scores)
+    return (1 - torch.exp(-loss)) ** 2 * loss
+
+
+def cauchy(y, scores):
+    return torch.log1p((scores - y) ** 2)
+
+
+def geman_mcclure(y, scores):
+    r2 = (scores - y) ** 2
+    return r2 / (1 + r2)
+
+
+def geman_mcclure_outputs(y, scores):
+    r2 = ((scores - y) ** 2).sum(dim=1)
+    return r2 / (1 + r2)
+
+
+def normal(y, scores):
+    """A mean and the log of a deviation."""
+    return scores[:, 1] + ((y - scores[:, 0]) * torch.exp(-scores[:, 1])) ** 2 / 2
+
+
+def one_sum(y, scores):
+    """Outputs that do all they do to each other: the diagonal of 11' is far from a bound."""
+    return (scores.sum(dim=1) - y) ** 2 / 2
+
+
+def pinball(y, scores):
+    q, r = y.new_tensor([0.1, 0.5, 0.9]), y[:, None] - scores
+    return torch.maximum(q * r, (q - 1) * r).sum(dim=1)
+
+
+def numbers(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    f = X[:, 0] * X[:, 1] + np.sin(2 * X[:, 2])
+    return X, f + 0.3 * rng.normal(size=n), rng.integers(1, 4, size=n).astype(float)
+
+
+def outliers(n=400):
+    X, y, weight = numbers(n)
+    wild = np.arange(n) % 5 == 0
+    return X, y + wild * np.random.default_rng(1).normal(size=n) * 20, weight
+
+
+def classes(y):
+    return np.digitize(y, [-0.5, 0.5])
+
+
+# Derivatives
+
+SAME = {
+    "squared error": (squared, SquaredError(), lambda y: y, 1),
+    "squared errors": (squared_outputs, MultiSquaredError(), lambda y: np.column_stack([y, -y]), 2),
+    "logistic": (logistic, Logistic(), lambda y: (y > 0) * 1.0, 1),
+    "labels": (labels, MultiLogistic(shared=False), lambda y: np.column_stack([y > 0, y > 1]) * 1.0, 2),
+    "poisson": (poisson, Poisson(), lambda y: np.abs(y).round(), 1),
+    "softmax": (cross_entropy, Softmax(3, shared=False), lambda y: classes(y) * 1.0, 3),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.ndarray, torch.float64, torch.float32])
+@pytest.mark.parametrize("name", SAME)
+def test_derivatives_are_those_of_the_built_in_objectives(name, dtype):
+    function, built_in, target, C = SAME[name]
+    X, y, weight = numbers(60)
+    given = [target(y), X[:, :C].copy(), weight]
+    direction = np.random.default_rng(2).normal(size=(60, C))
+    wanted = built_in.loss(*given[:2]), *built_in.derivatives(*given), built_in.along(*given, direction)
+    if dtype is not np.ndarray:
+        given, direction = [torch.from_numpy(a).to(dtype) for a in given], torch.from_numpy(direction)
+    own = TorchLoss(function)
+    found = own.loss(*given[:2]), *own.derivatives(*given), own.along(*given, direction)
+    tolerance = 1e-4 if dtype is torch.float32 else 1e-6 if name == "softmax" else 1e-12
+    for a, b in zip(found, wanted, strict=True):
+        assert isinstance(a, np.ndarray) if dtype is np.ndarray else a.dtype == dtype
+        assert not getattr(a, "requires_grad", False)
+        b = np.broadcast_to(b if a.ndim == b.ndim else b[:, None], a.shape)  # a Hessian that all outputs share
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("function", "C"), [(normal, 2), (one_sum, 3), (cross_entropy, 3), (focal_classes, 3)])
+def test_derivatives_are_those_of_the_loss(function, C):
+    X, y, weight = numbers(20)
+    y = classes(y) * 1.0 if C == 3 and function is not one_sum else y
+    scores, own, step = X[:, :C].copy(), TorchLoss(function, outputs=C), 1e-4
+    g, h = own.derivatives(y, scores, weight)
+    for c in range(C):
+        up, here, down = (own.loss(y, scores + e * np.eye(C)[c]) for e in (step, 0.0, -step))
+        np.testing.assert_allclose(g[:, c], weight * (up - down) / (2 * step), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(h[:, c], np.abs(weight * (up - 2 * here + down) / step**2), rtol=1e-5, atol=1e-5)
+    d = np.random.default_rng(0).normal(size=scores.shape)
+    up, here, down = (own.loss(y, scores + e * d) for e in (step, 0.0, -step))
+    slope, curvature = own.along(y, scores, weight, d)
+    assert slope == pytest.approx(weight @ (up - down) / (2 * step), rel=1e-5)
+    assert curvature == pytest.approx(weight @ np.abs(up - 2 * here + down) / step**2, rel=1e-4)
+
+
+def test_gauss_newton_is_the_squared_gradient_and_differentiates_once():
+    again = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(context, y, scores):
+            context.save_for_backward(y, scores)
+            return (scores - y) ** 2 / 2
+
+        @staticmethod
+        def backward(context, slope):
+            again.append(torch.is_grad_enabled())  # torch keeps track of a gradient that is to be differentiated
+            y, scores = context.saved_tensors
+            return None, slope * (scores - y)
+
+    X, y, weight = numbers(30)
+    own, scores, d = TorchLoss(Watched.apply, hessian="gauss_newton"), X[:, :1].copy(), X[:, 1:2].copy()
+    g, h = own.derivatives(y, scores, weight)
+    r = scores[:, 0] - y
+    np.testing.assert_allclose(g[:, 0], weight * r)
+    np.testing.assert_allclose(h, weight * r**2)
+    np.testing.assert_allclose(own.along(y, scores, weight, d), [weight @ (r * d[:, 0]), weight @ (r * d[:, 0]) ** 2])
+    assert own.line_search
+    assert not any(again)
+    np.testing.assert_allclose(replace(own, hessian="exact").derivatives(y, scores, weight)[1], weight)
+    assert any(again)
+
+
+def test_a_linear_loss_has_no_curvature_and_is_warned_of():
+    X, y, weight = numbers(100)
+    scores, own = np.column_stack([X, X])[:, :3].copy(), TorchLoss(pinball, outputs=3)
+    g, h = own.derivatives(y, scores, weight)
+    assert np.isfinite(g).all()
+    assert (h == 0.0).all()
+    assert own.along(y, scores, weight, np.ones_like(scores))[1] == 0.0
+    # one output's is there, the other's is not
+    half = TorchLoss(lambda y, s: (s[:, 0] - y) ** 2 + s[:, 1], outputs=2)
+    np.testing.assert_allclose(half.derivatives(y, scores[:, :2], weight)[1], np.column_stack([2 * weight, 0 * weight]))
+    with pytest.warns(UserWarning, match=r"second derivative of 0 by output\(s\) \[0, 1, 2\].*gauss_newton"):
+        model = train({"objective": own, "n_neurons": 8}, (X, y), 2)
+    assert (model.ensemble.heads == 0).all()
+
+
+def test_negative_second_derivatives_count_by_their_size():
+    _, y, weight = outliers(50)
+    scores = np.zeros((50, 1))
+    r2 = y**2
+    g, h = TorchLoss(cauchy).derivatives(y, scores, weight)
+    second = 2 * (1 - r2) / (1 + r2) ** 2
+    assert (second < 0).any()
+    np.testing.assert_allclose(h, weight * np.abs(second))
+    np.testing.assert_allclose(g[:, 0], weight * -2 * y / (1 + r2))
+
+
+def test_weights_multiply_losses_that_do_not_see_them():
+    X, y, _ = numbers(30)
+    times = np.arange(30) % 3
+    twice = np.repeat(np.arange(30), times)
+    own, scores = TorchLoss(normal, outputs=2), X[:, :2].copy()
+    for a, b in zip(
+        own.derivatives(y, scores, times * 1.0),
+        own.derivatives(y[twice], scores[twice], np.ones(len(twice))),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a.sum(axis=0), b.sum(axis=0), rtol=1e-9)
+    starts = own.start(y, times * 1.0, SOLO), own.start(y[twice], np.ones(len(twice)), SOLO)
+    np.testing.assert_allclose(*starts, rtol=1e-6)
+
+
+@pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
+@pytest.mark.parametrize("C", [1, 2])
+def test_no_rows_have_shapes(C, hessian):
+    own, y = TorchLoss(lambda y, s: s.mean(), outputs=C, hessian=hessian), np.zeros(0)  # is not even asked
+    g, h = own.derivatives(y, np.zeros((0, C)), y)
+    assert g.shape == (0, C)
+    assert h.shape == ((0,) if C == 1 else (0, C))
+    assert own.loss(y, np.zeros((0, C))).shape == (0,)
+    np.testing.assert_array_equal(own.along(y, np.zeros((0, C)), y, np.zeros((0, C))), [0.0, 0.0])
+
+
+def test_where_torch_is_told_not_to_look_and_where_arrays_may_not_be_written():
+    X, y, weight = numbers(30)
+    scores = X[:, :1].copy()
+    wanted = TorchLoss(squared).derivatives(y, scores, weight)
+    with torch.no_grad():
+        found = TorchLoss(squared).derivatives(*(torch.from_numpy(a) for a in (y, scores, weight)))
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+    y.flags.writeable = scores.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = TorchLoss(squared).derivatives(y, scores, weight)
+    assert all(np.array_equal(a, b) for a, b in zip(again, wanted, strict=True))
+
+
+def test_on_a_device_nothing_leaves_it():
+    given = [torch.zeros(shape, device="meta") for shape in (5, (5, 2), 5)]
+    for hessian in ("exact", "gauss_newton"):
+        own = TorchLoss(normal, outputs=2, hessian=hessian)
+        results = *own.evaluated(*given), own.along(*given, given[1]), own.loss(*given[:2])
+        assert {values.device.type for values in results} == {"meta"}
+
+
+# Training
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_model_is_the_one_of_the_built_in_objective(name, monkeypatch):
+    function, built_in, target, C = SAME[name]
+    X, y, weight = numbers()
+    y = target(y)
+    # what differs is not the loss: several outputs are searched along, and "labels" is compared with one Gram each
+    for kind in (Softmax, MultiLogistic, MultiSquaredError):
+        monkeypatch.setattr(kind, "line_search", True, raising=False)
+    zero = np.zeros((len(y), C))
+    task = "classification" if name in ("logistic", "labels", "softmax") else "regression"
+    params = {"n_neurons": 16, "hessian": "per_class", "n_estimators": 10}
+    own, named = (
+        train({**params, "objective": o}, (X, y, weight, zero), task=task) for o in (TorchLoss(function), built_in.name)
+    )
+    # float32 sums of derivatives that differ by 1e-16 (softmax: by 1e-7) may round otherwise
+    np.testing.assert_allclose(own.ensemble.heads, named.ensemble.heads, rtol=1e-5, atol=1e-6)
+    scores = [m.decision_function(X, base_margin=zero) for m in (own, named)]
+    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-6)
+
+
+DESCENDING = {
+    "focal": (TorchLoss(focal), "binary"),
+    "focal, three classes": (TorchLoss(focal_classes), "classes"),
+    "Cauchy": (TorchLoss(cauchy), 1.0),
+    "Cauchy, far out": (TorchLoss(cauchy), 100.0),
+    "Geman-McClure": (TorchLoss(geman_mcclure), 1.0),
+    "Geman-McClure, far out": (TorchLoss(geman_mcclure), 100.0),
+    "Geman-McClure of two": (TorchLoss(geman_mcclure_outputs), "two"),
+    "mean and deviation": (TorchLoss(normal, outputs=2), 1000.0),
+    "mean and deviation, g^2": (TorchLoss(normal, outputs=2, hessian="gauss_newton"), 1000.0),
+    "one sum of five": (TorchLoss(one_sum, outputs=5), 1.0),
+    "logistic, g^2": (TorchLoss(logistic, hessian="gauss_newton"), "binary"),
+    "focal classes, g^2": (TorchLoss(focal_classes, hessian="gauss_newton"), "classes"),
+    "quantiles, g^2": (TorchLoss(pinball, outputs=3, hessian="gauss_newton"), 1.0),
+}
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+@pytest.mark.parametrize("case", DESCENDING)
+def test_every_round_descends(case, rate):
+    """Convex or not, and whatever outputs do to each other. Full steps without a search may miss by a little."""
+    own, kind = DESCENDING[case]
+    X, y, _ = outliers()
+    task = "classification" if kind in ("binary", "classes") else "regression"
+    target = {"binary": y > 0, "classes": classes(y), "two": np.column_stack([y, y / 2])}
+    y = target[kind] if isinstance(kind, str) else kind * y
+    model = train({"objective": own, "n_neurons": 16, "learning_rate": rate}, (X, y), 25, task=task)
+    stages = [np.reshape(s, (len(y), -1)) for s in model.staged_decision_function(X)]
+    losses = np.array([own.loss(y.astype(float), s).mean() for s in stages])
+    assert np.isfinite(losses).all()
+    allowed = 2e-3 if rate == 1.0 and not own.line_search else 1e-6
+    assert (np.diff(losses) <= allowed * abs(losses[0])).all()
+    assert losses[-1] < losses[0] - 5e-3 * abs(losses[0])
+
+
+def test_the_number_of_threads_changes_no_bit_and_stays_as_it_was():
+    X, y, weight = numbers(3000)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        models = [
+            train({"objective": TorchLoss(normal, outputs=2), "n_neurons": 16, "n_jobs": n}, (X, y, weight), 5)
+            for n in (1, 2, 3)
+        ]
+        for other in models[1:]:
+            np.testing.assert_array_equal(models[0].ensemble.heads, other.ensemble.heads)
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as pool:  # what a new thread begins with
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_torch_keeps_to_the_thread_that_calls_it():
+    seen = []
+
+    def watched(y, scores):
+        seen.append(torch.get_num_threads())
+        return squared(y, scores)
+
+    X, y, _ = numbers(2000)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        train({"objective": TorchLoss(watched), "n_neurons": 8, "n_jobs": 2}, (X, y), 3)
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}
+
+
+def test_many_outputs():
+    rng = np.random.default_rng(0)
+    y, scores, weight = rng.integers(200, size=40) * 1.0, rng.normal(size=(40, 200)), rng.random(40)
+    for a, b in zip(
+        TorchLoss(cross_entropy).derivatives(y, scores, weight),
+        Softmax(200, shared=False).derivatives(y, scores, weight),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+# The start
+
+
+def test_the_start_is_the_best_constant():
+    _, y, weight = numbers()
+    mean, deviation = np.average(y, weights=weight), np.sqrt(np.cov(y, fweights=weight.astype(int), bias=True))
+    np.testing.assert_allclose(TorchLoss(squared).start(y, weight, SOLO), [mean], rtol=1e-9)
+    np.testing.assert_allclose(
+        TorchLoss(normal, outputs=2).start(y, weight, SOLO), [mean, np.log(deviation)], rtol=1e-6
+    )
+    assert TorchLoss(one_sum, outputs=4).start(y, weight, SOLO).sum() == pytest.approx(mean, abs=1e-8)
+    three = classes(y)
+    start = TorchLoss(cross_entropy, outputs=3).start(three * 1.0, weight, SOLO)
+    q = np.exp(start) / np.exp(start).sum()
+    np.testing.assert_allclose(q, np.bincount(three, weight) / weight.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
+@pytest.mark.filterwarnings("ignore:objective has a second derivative of 0")
+def test_the_start_does_not_need_curvature(size, hessian):
+    _, y, _ = numbers(999)
+    start = TorchLoss(pinball, outputs=3, hessian=hessian).start(size * y, np.ones(999), SOLO)
+    np.testing.assert_allclose(start / size, np.quantile(y, [0.1, 0.5, 0.9]), atol=0.02)
+
+
+@pytest.mark.parametrize("mean", [1e-6, 1.0, 1e6])
+def test_the_start_comes_back_from_steps_that_overflow(mean):
+    y = np.array([0.5, 1.0, 1.5]) * mean
+    np.testing.assert_allclose(TorchLoss(poisson).start(y, np.ones(3), SOLO), [np.log(mean)], rtol=1e-6)
+
+
+def test_where_no_constant_is_better_the_start_is_zero():
+    start = TorchLoss(lambda y, s: torch.cos(s - 20.0 * y) * 1e-3 + s**2).start(np.ones(5), np.ones(5), SOLO)
+    assert abs(start[0]) < 1e-2
+    assert best_constant(lambda s: np.full((2, 1), np.nan), 1) == (np.zeros(1), False)
+
+
+def test_the_start_is_made_of_sums():
+    """Two halves that exchange sums find what the whole does."""
+
+    class Half:
+        rank, size = 0, 2
+
+        def sum(self, values):
+            return 2.0 * values
+
+    _, y, weight = numbers(50)
+    twice = TorchLoss(normal, outputs=2).start(np.append(y, y), np.append(weight, weight), SOLO)
+    np.testing.assert_allclose(TorchLoss(normal, outputs=2).start(y, weight, Half()), twice, rtol=1e-8)
+
+
+# The metric
+
+
+@pytest.mark.parametrize(
+    ("own", "kind"),
+    [
+        (TorchLoss(cauchy), "numbers"),
+        (TorchLoss(focal), "binary"),
+        (TorchLoss(focal_classes), "classes"),
+        (TorchLoss(labels), "labels"),
+    ],
+)
+def test_what_is_minimised_is_what_is_shown(own, kind):
+    X, y, weight = numbers()
+    y = {"numbers": y, "binary": y > 0, "classes": classes(y), "labels": np.column_stack([y > 0, y > 1]) * 1}[kind]
+    history = gbun.callbacks.History()
+    model = train(
+        {"objective": own, "n_neurons": 16},
+        (X, y, weight),
+        8,
+        evals={"all": (X, y, weight)},
+        callbacks=[history],
+        task="regression" if kind == "numbers" else "classification",
+    )
+    scores = np.reshape(model.decision_function(X), (len(y), -1))
+    assert list(history.values["all"]) == ["loss"]
+    assert history.values["all"]["loss"][-1] == pytest.approx(
+        np.average(own.loss(y.astype(float), scores), weights=weight), rel=1e-9
+    )
+
+
+def test_the_metric_travels_as_sums():
+    X, y, weight = numbers(40)
+    metric, response = get_metric(TorchLoss(squared).default_metric()), X[:, :1]
+
+    class Workers:
+        rank, size = 0, 2
+
+        def sum(self, values):
+            return values + metric.sums(y[25:], response[25:], weight[25:])
+
+    both = metric.evaluate(y[:25], response[:25], weight[:25], Workers())
+    assert both == pytest.approx(metric.evaluate(y, response, weight, SOLO))
+    assert both == pytest.approx(np.average((response[:, 0] - y) ** 2 / 2, weights=weight))
+    with pytest.raises(ValueError, match=r"'mean' returned shape \(\), expected \(40,\)"):
+        RowMetric("mean", lambda y, response: y.mean()).evaluate(y, response, weight, SOLO)
+
+
+def test_early_stopping_and_the_linear_start_look_at_the_loss():
+    X, y, _ = numbers(200)
+    model = GBUNRegressor(objective=TorchLoss(normal, outputs=2), n_neurons=8, early_stopping_rounds=3).fit(X, y)
+    assert 0 <= model.best_iteration_ < 300
+    assert model.predict(X).shape == (200, 2)
+    columns = scipy.sparse.random(600, 40, density=0.2, random_state=0, format="csr")
+    target = columns @ np.random.default_rng(0).normal(size=40)
+    start = GBUNRegressor(objective=TorchLoss(squared), n_neurons=16, n_estimators=2).fit(columns, target)
+    named = GBUNRegressor(objective="squared_error", n_neurons=16, n_estimators=2).fit(columns, target)
+    assert start.linear_l2_ == named.linear_l2_ is not None
+    np.testing.assert_allclose(start.predict(columns), named.predict(columns), atol=1e-4)
+
+
+# Errors name the argument, what came and what was expected
+
+
+WRONG = {
+    "a mean": (lambda y, s: squared(y, s).mean(), r"shape \(30,\), got torch.float64 of shape \(\); .*'none'"),
+    "a column": (lambda y, s: squared(y, s)[:, None], r"shape \(30,\), got torch.float64 of shape \(30, 1\)"),
+    "a short one": (lambda y, s: squared(y, s)[1:], r"got torch.float64 of shape \(29,\)"),
+    "integers": (lambda y, s: (s > y).long(), r"tensor of floats .* got torch.int64 of shape \(30,\)"),
+    "an array": (lambda y, s: np.zeros(30), "got ndarray"),
+    "nothing": (lambda y, s: None, "got NoneType"),
+    "detached": (lambda y, s: squared(y, s.detach()), "follow back to the scores.*does not depend on them"),
+    "without a graph": (torch.no_grad()(squared), "follow back to the scores.*does not depend on them"),
+    "another graph": (
+        lambda y, s: squared(y, torch.ones(30, dtype=y.dtype, requires_grad=True)),
+        "follow back to the scores",
+    ),
+    "by NumPy": (lambda y, s: torch.from_numpy(np.square(s - y)), "follow back to the scores, got an array of NumPy"),
+    "an infinite slope": (
+        lambda y, s: (s - s.detach()).sqrt() + 0 * y,
+        r"gradient that is not finite for y = .*, scores = \[0.\]; check it for .*torch.where",
+    ),
+    "an infinite curvature": (lambda y, s: abs(s - s.detach()) ** 1.5, "Hessian that is not finite"),
+    "a nan": (lambda y, s: torch.where(s > 5, torch.sqrt(s - 5), s**2), "gradient that is not finite"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_losses_are_errors_that_say_what_is_wrong(case):
+    function, message = WRONG[case]
+    X, y, _ = numbers(30)
+    with pytest.raises(ValueError, match="objective") as error:
+        train({"objective": TorchLoss(function), "n_neurons": 8}, (X, y), 2)
+    error.match(message)
+
+
+def test_the_functions_own_errors_are_left_alone():
+    def broken(y, scores):
+        raise KeyError("own")
+
+    X, y, _ = numbers(30)
+    with pytest.raises(KeyError, match="own"):
+        train({"objective": TorchLoss(broken), "n_neurons": 8}, (X, y), 2)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        train({"objective": TorchLoss(lambda y, s: s + y[:-1]), "n_neurons": 8}, (X, y), 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"function": 3}, "function must take"),
+        ({"outputs": 0}, "outputs must be a positive integer or None, got 0"),
+        ({"outputs": 1.5}, "outputs must be"),
+        ({"outputs": True}, "outputs must be"),
+        ({"link": "log"}, "link must be one of 'identity', 'logistic', 'softmax' or None, got 'log'"),
+        ({"hessian": "shared"}, "hessian must be one of 'exact', 'gauss_newton', got 'shared'"),
+    ],
+)
+def test_arguments_are_checked(given, message):
+    with pytest.raises(ValueError, match=message):
+        TorchLoss(**{"function": squared, **given})
+
+
+@pytest.mark.parametrize(
+    ("own", "y", "message"),
+    [
+        (TorchLoss(cross_entropy, outputs=5), "classes", r"must have 3 output\(s\) here.*got outputs=5"),
+        (TorchLoss(focal, outputs=3), "binary", r"must have 1 output\(s\) here.*got outputs=3"),
+        (TorchLoss(labels, outputs=3), "labels", r"must have 2 output\(s\) here"),
+        (TorchLoss(focal, link="identity"), "binary", "must have link='logistic', which makes probabilities"),
+        (TorchLoss(focal, link="softmax"), "binary", "must have link='logistic'"),
+        (TorchLoss(cross_entropy, link="identity"), "classes", "must have link='softmax'"),
+    ],
+)
+def test_scores_of_a_classifier_become_probabilities(own, y, message):
+    X, numbers_, _ = numbers(60)
+    y = {"binary": numbers_ > 0, "classes": classes(numbers_), "labels": np.column_stack([numbers_ > 0, X[:, 0] > 0])}[
+        y
+    ]
+    with pytest.raises(ValueError, match=message):
+        GBUNClassifier(objective=own, n_estimators=2, n_neurons=8).fit(X, y * 1)
+
+
+def test_torch_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"TorchLoss needs torch.*pip install 'gbun\[torch\]'"):
+        TorchLoss(squared)
+
+
+def test_torch_is_imported_when_it_is_used():
+    code = "import sys, gbun; gbun.TorchLoss; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# The library around it
+
+
+@pytest.mark.parametrize(
+    ("own", "kind", "link", "C"),
+    [
+        (TorchLoss(focal), "binary", "logistic", 1),
+        (TorchLoss(cross_entropy, outputs=2), "binary", "softmax", 2),
+        (TorchLoss(focal_classes), "classes", "softmax", 3),
+        (TorchLoss(lambda y, s: labels(F.one_hot(y.long(), 3) * 1.0, s), link="logistic"), "classes", "logistic", 3),
+        (TorchLoss(labels), "labels", "logistic", 2),
+    ],
+)
+def test_classifiers(own, kind, link, C, tmp_path):
+    X, y, weight = numbers()
+    y = {"binary": np.where(y > 0, "b", "a"), "classes": classes(y), "labels": np.column_stack([y > 0, y > 1]) * 1}[
+        kind
+    ]
+    model = GBUNClassifier(objective=own, n_neurons=16, n_estimators=20, learning_rate=0.5).fit(X, y, weight)
+    objective = model.model_.ensemble.objective
+    assert (objective.outputs, objective.link) == (C, link)
+    q = model.predict_proba(X)
+    assert q.shape == (len(y), max(C, 2))
+    assert ((q >= 0) & (q <= 1)).all()
+    if kind != "labels" and link != "logistic":
+        np.testing.assert_allclose(q.sum(axis=1), 1.0)
+    assert (model.predict(X) == y).mean() > 0.6
+    model.save_model(tmp_path / "m.gbun")
+    again = GBUNClassifier.load_model(tmp_path / "m.gbun")
+    np.testing.assert_array_equal(again.predict_proba(X), q)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_a_stored_model_goes_on_where_the_loss_is_passed_again(tmp_path):
+    X, y, weight = numbers()
+    params = {"objective": TorchLoss(normal, outputs=2), "n_neurons": 16}
+    ten = train(params, (X, y, weight), 10)
+    ten.save_model(tmp_path / "m.gbun")
+    loaded = load_model(tmp_path / "m.gbun")
+    np.testing.assert_array_equal(loaded.predict(X), ten.predict(X))
+    with pytest.raises(ValueError, match="pass the function"):
+        loaded.ensemble.objective.derivatives(y, np.zeros((len(y), 2)), weight)
+    twenty = train(params, (X, y, weight), 10, init_model=tmp_path / "m.gbun")
+    np.testing.assert_array_equal(twenty.ensemble.heads, train(params, (X, y, weight), 20).ensemble.heads)
+    with pytest.raises(ValueError, match="score"):
+        train({**params, "objective": TorchLoss(squared)}, (X, y, weight), 1, init_model=loaded)
+
+
+def test_copies_and_pickles():
+    X, y, weight = numbers()
+    model = GBUNRegressor(objective=TorchLoss(cauchy, hessian="exact"), n_neurons=16, n_estimators=5)
+    copy = clone(model)
+    assert copy.objective == model.objective
+    model.fit(X, y, weight)
+    back = pickle.loads(pickle.dumps(model))
+    assert back.objective == model.objective
+    np.testing.assert_array_equal(back.predict(X), model.predict(X))
+    np.testing.assert_array_equal(clone(back).fit(X, y, weight).predict(X), model.predict(X))
+    assert model.model_.description.parameters["objective"] == "<TorchLoss>"
+    assert repr(TorchLoss(squared, outputs=2)).startswith("TorchLoss(function=<function squared")
+
+
+def test_cross_validation():
+    X, y, _ = numbers()
+    found = gbun.cv({"objective": TorchLoss(cauchy), "n_neurons": 16}, (X, y), 4, nfold=3)
+    assert list(found) == ["valid loss-mean", "valid loss-std"]
+    assert found["valid loss-mean"][-1] < found["valid loss-mean"][0]
+
+
+def test_the_users_metric_takes_the_place_of_the_loss():
+    X, y, _ = numbers()
+    found = gbun.cv({"objective": TorchLoss(cauchy), "n_neurons": 16, "eval_metric": ["mae", "rmse"]}, (X, y), 2)
+    assert "valid rmse-mean" in found
+    assert "valid loss-mean" not in found
+
+
+def test_quantiles_that_do_not_cross():
+    """One column of targets, three scores: what neither the built-in objectives nor one model each can do."""
+
+    def apart(y, scores):
+        return pinball(y, scores) + 5.0 * F.relu(scores[:, :-1] - scores[:, 1:]).sum(dim=1)
+
+    X, y, _ = numbers(800)
+    own = TorchLoss(apart, outputs=3, hessian="gauss_newton")
+    model = GBUNRegressor(objective=own, n_estimators=60, n_neurons=32, learning_rate=0.3).fit(X, y)
+    low, middle, high = model.predict(X).T
+    assert ((low <= middle) & (middle <= high)).mean() > 0.99
+    assert 0.7 < ((low < y) & (y < high)).mean() < 0.9
+
+
+@pytest.mark.parametrize("own", [TorchLoss(normal, outputs=2), TorchLoss(pinball, outputs=3, hessian="gauss_newton")])
+def test_a_model_is_the_same_on_a_device(own):
+    X, y, weight = numbers()
+    host, device = (
+        train({"objective": own, "n_neurons": 16, "device": name}, (X, y, weight), 5) for name in ("cpu", "torch:cpu")
+    )
+    np.testing.assert_allclose(host.predict(X), device.predict(X), atol=1e-5)

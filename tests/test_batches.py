@@ -1,0 +1,389 @@
+"""Rows in batches: no data overflows its room, plans hold what they say, and memory decides nothing about the model."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gbun
+from gbun import assembly
+from gbun.arrays import host
+from gbun.boosting import add_round
+from gbun.config import Parameters
+from gbun.data.features import Entries, Features
+from gbun.devices import HostArrays, TorchDevice
+from gbun.kernels import BatchedTrainingKernels, Step, make_device_plan
+from gbun.kernels.batches import Batches, Room, cut_evenly, room_for
+from gbun.kernels.device_plan import Placement, placements
+from gbun.kernels.threads import threads
+from gbun.networks import Family
+from gbun.problem import Dataset
+from gbun.training import prepare
+from kernel_cases import training as compiled
+
+torch = pytest.importorskip("torch")
+ON_TORCH = {"n_neurons": 16, "device": "torch:cpu"}
+
+
+def features_of(kind, n=1000, seed=0):
+    """Dense columns, sparse rows of very different lengths, or both."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 7)).astype(np.float32)
+    lengths = rng.poisson(3, size=n) * (rng.random(n) < 0.7)
+    lengths[n // 2] = 60
+    ids = np.concatenate([np.sort(rng.choice(200, size=k, replace=False)) for k in lengths])
+    entries = Entries(np.concatenate([[0], np.cumsum(lengths)]), ids, rng.normal(size=len(ids)).astype(np.float32))
+    return Features(n, None if kind == "sparse" else X, None if kind == "dense" else entries)
+
+
+def data_of(kind, n=1000):
+    """The same as users give it, with a target and weights."""
+    features = features_of(kind, n)
+    y = np.random.default_rng(1).normal(size=n)
+    weight = np.random.default_rng(2).choice([0.0, 1.0, 2.0], size=n)
+    if kind == "dense":
+        return features.dense, y + features.dense[:, 0] * features.dense[:, 1], weight
+    e = features.sparse
+    X = scipy.sparse.csr_array((e.values, e.ids, e.indptr), shape=(n, 200))
+    return X, y + X.sum(axis=1), weight
+
+
+KINDS = ["dense", "sparse", "both"]
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+# Cuts
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.one_of(st.just(0), st.integers(0, 5), st.integers(0, 3000)), max_size=60),
+    st.integers(1, 80),
+    st.integers(1, 70),
+    st.booleans(),
+)
+def test_no_rows_overflow_their_room(lengths, n_batches, most_rows, dense):
+    lengths = [0] * len(lengths) if dense else lengths
+    n, indptr = len(lengths), np.cumsum([0, *lengths])
+    entries = None if dense else Entries(indptr, np.zeros(indptr[-1]), np.zeros(indptr[-1]))
+    features = Features(n, np.zeros((n, 2), dtype=np.float32), entries)
+    room = room_for(features, n_batches, most_rows)
+    assert room.entries == max([-(-sum(lengths) // n_batches), *lengths])
+    assert room.rows <= most_rows
+    if dense:
+        assert room.rows == max(1, min(most_rows, -(-n // n_batches)))
+    cuts = cut_evenly(features, room)
+    assert [i for at in cuts for i in range(at.start, at.stop)] == list(range(n))
+    for at in cuts:
+        assert 0 < at.stop - at.start <= room.rows
+        assert indptr[at.stop] - indptr[at.start] <= room.entries
+    for a, b in itertools.pairwise(cuts):  # none could have taken the next row too
+        whole = b.start + 1 - a.start <= room.rows and indptr[b.start + 1] - indptr[a.start] <= room.entries
+        assert not whole
+
+
+def test_entries_beyond_2_31_do_not_wrap_around():
+    indptr = np.array([0, 10**9, 2 * 10**9, 2 * 10**9 + 5, 2**31 - 1], dtype=np.int32)
+    none = np.zeros(0)
+    found = cut_evenly(Features(4, sparse=Entries(indptr, none, none)), Room(4, 10**9))
+    assert found == [slice(0, 1), slice(1, 2), slice(2, 4)]
+
+
+@kinds
+@pytest.mark.parametrize("device", [HostArrays(), TorchDevice("torch:cpu")], ids=["numpy", "torch"])
+def test_batches_hold_the_rows_wherever_they_come_from(kind, device):
+    features, weight = features_of(kind, 200), np.random.default_rng(3).random(200)
+    for room in (room_for(features, 1, 500), room_for(features, 7, 30), room_for(features, 200, 1)):
+        for resident in (True, False):
+            batches = Batches(features, device, room, resident, weight)
+            for _ in range(2):  # again in each pass
+                n = 0
+                for batch in batches:
+                    part = features.block(batch.rows.start, batch.rows.stop)
+                    assert len(batch) == part.n_rows
+                    assert batch.total_weight == weight[batch.rows].sum()
+                    if part.dense is not None:
+                        np.testing.assert_array_equal(host(batch.dense), part.dense)
+                    if part.sparse is not None:
+                        np.testing.assert_array_equal(host(batch.indptr), part.sparse.indptr)
+                        np.testing.assert_array_equal(host(batch.values), part.sparse.values)
+                        ids = host(batch.low).astype(np.int64) + (host(batch.high).astype(np.int64) << 32)
+                        np.testing.assert_array_equal(ids, part.sparse.ids)
+                    n += 1
+                assert n == len(batches)
+
+
+# NumPy is the reference
+
+
+def round_of(kernels, family, put, n, C, per_class, pick=None):
+    """Two passes, a step in between, and the rounds applied: all that kernels give."""
+    rng = np.random.default_rng(0)
+    y, weight, head = rng.normal(size=(n, C)), rng.random(n), rng.normal(size=(family.n_outputs, C)).astype(np.float32)
+    y, weight, scores = put(y), put(weight), put(np.zeros((n, C)))
+
+    def derivatives(at):
+        h = weight[at]
+        return (scores[at] - y[at]) * h[:, None], h[:, None] * (1.0 + (y[at] > 0)) if per_class else h
+
+    first, second = family.draw(0), family.draw(1)
+    split = np.linspace(-0.3, 0.3, family.n_outputs, dtype=np.float32), np.full(family.n_outputs, 1.5, dtype=np.float32)
+    found = [kernels.first_pass(first, None, scores)[0], *kernels.second_pass(*split, derivatives, pick)]
+    found += kernels.first_pass(second, head, scores, lambda at: host(scores[at]).sum(axis=0))
+    found += kernels.second_pass(*split, derivatives, pick)
+    kernels.add_step(head, scores)
+    kernels.add_rounds([Step(net, *split, head) for net in (first, second)], scores)
+    found += [kernels.sum_rows(lambda at: (scores[at] ** 2).sum(axis=0)), host(scores)]
+    return found
+
+
+def every_third(at, h):
+    rows = np.flatnonzero(np.arange(at.start, at.stop) % 3 == 0)
+    return rows, 2.0 * h[rows]
+
+
+@kinds
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(("C", "per_class", "pick"), [(1, False, None), (3, True, None), (2, False, every_third)])
+def test_numpy_torch_and_the_compiled_kernels_compute_the_same(kind, exact, C, per_class, pick):
+    n, features = 1000, features_of(kind)
+    family = Family(3, 32, density=0.3, sparse_density=0.3, n_columns=7, group_size=8)
+    weight = np.random.default_rng(4).choice([0.0, 0.5, 2.0], size=n)
+    with threads(1) as pool:
+        kernels = compiled(features, family, pool, C, weight=weight, exact=exact)
+        wanted = round_of(kernels, family, np.asarray, n, C, per_class, pick)
+    for device in (HostArrays(), TorchDevice("torch:cpu")):
+        for hold, resident in ((True, False), (False, True)):
+            share = 1.0 if pick is None else 0.5
+            plan = make_device_plan(features, 32, C, 1, device, memory_budget=10**9, gram_share=share)
+            plan = replace(plan, hold=hold, placement=Placement(resident, room_for(features, 6, 256), 0))
+            kernels = BatchedTrainingKernels(features, family, C, plan, device, weight, exact)
+            assert len(kernels.batches) > 3
+            found = round_of(kernels, family, device.put, n, C, per_class, pick)
+            for a, b in zip(found, wanted, strict=True):
+                assert type(a) is np.ndarray
+                assert a.dtype == np.float64
+                np.testing.assert_allclose(a, b, atol=(3e-6 if exact else 1e-5) * np.abs(b).max(initial=1e-9))
+
+
+# Memory decides nothing about the model
+
+
+@contextmanager
+def placed(monkeypatch, resident, hold, rows):
+    """Rows of a training are where they are said to be."""
+
+    def planned(features, *args, **more):
+        plan = make_device_plan(features, *args, **more)
+        room = room_for(features, -(-features.n_rows // rows), rows)
+        return replace(plan, hold=hold, placement=Placement(resident, room, 0))
+
+    with monkeypatch.context() as m:
+        m.setattr(assembly, "make_device_plan", planned)
+        yield
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("objective", ["squared_error", "softmax"])
+def test_resident_or_sent_held_or_made_again_the_model_has_the_same_bits(kind, objective, monkeypatch):
+    X, y, weight = data_of(kind, 500)
+    y = np.digitize(y, [-1.0, 1.0]) if objective == "softmax" else y
+    models = {}
+    for case in itertools.product((500, 128, 32), (True, False), (True, False)):
+        rows, resident, hold = case
+        with placed(monkeypatch, resident, hold, rows):
+            models[case] = gbun.train({**ON_TORCH, "objective": objective}, (X, y, weight), 3)
+    whole = models[500, True, True].decision_function(X)
+    for (rows, *_), model in models.items():
+        np.testing.assert_array_equal(model.ensemble.heads, models[rows, True, True].ensemble.heads)
+        np.testing.assert_allclose(model.decision_function(X), whole, atol=2e-6)
+
+
+def test_every_budget_gives_the_same_model_and_rows_to_predict_too(monkeypatch):
+    X, y, weight = data_of("sparse", 300)
+    least = least_of(X, y)
+    found = [gbun.train({**ON_TORCH, "memory_budget": b}, (X, y, weight), 3) for b in (least, 2 * least, 10**9)]
+    for model in found:
+        np.testing.assert_allclose(model.predict(X), found[-1].predict(X), atol=2e-6)
+    for free in (0, 10**5, 10**7):  # however little is free, prediction goes on
+        monkeypatch.setattr(TorchDevice, "free_bytes", lambda self, free=free: free)
+        np.testing.assert_allclose(found[0].predict(X, device="torch:cpu"), found[0].predict(X), atol=2e-6)
+
+
+# Plans
+
+
+def sets(evals):
+    return {name: Dataset(*data) for name, data in evals.items()}
+
+
+def least_of(X, y, evals=(), **params):
+    with pytest.raises(ValueError, match="memory_budget must be at least") as raised:
+        gbun.plan({**ON_TORCH, **params, "memory_budget": 1}, (X, y), evals=evals)
+    return int(re.search(r"at least (\d+) bytes of 'torch:cpu'", str(raised.value)).group(1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 4000)), min_size=1, max_size=40),
+    st.sampled_from([0, 3, 200]),
+    st.sampled_from([2, 16, 100]),
+    st.integers(0, 2**32),
+)
+def test_the_first_plan_that_fits_is_chosen_and_the_least_budget_works(lengths, n_columns, K, budget):
+    n, indptr = len(lengths), np.cumsum([0, *lengths])
+    entries = Entries(indptr, np.zeros(indptr[-1]), np.zeros(indptr[-1]))
+    features = Features(n, np.zeros((n, n_columns), dtype=np.float32) if n_columns else None, entries)
+
+    device = TorchDevice("torch:cpu")
+
+    def plan(budget):
+        return make_device_plan(features, K, 2, 1, device, memory_budget=budget)
+
+    with pytest.raises(ValueError, match="memory_budget must be at least") as raised:
+        plan(1)
+    least = int(re.search(r"at least (\d+) bytes", str(raised.value)).group(1))
+    assert plan(least).n_bytes == least
+    with pytest.raises(ValueError, match=f"at least {least} bytes .*got {least - 1} bytes; a smaller n_neurons"):
+        plan(least - 1)
+    kinds = (True, True), (True, False), (False, True), (False, False)  # the buffer goes first, then the features
+    order = [(stay, hold, p.room) for stay, hold in kinds for p in placements(features, K, 2, stay, device)]
+    largest = plan(2**60)
+    assert (largest.placement.resident, largest.hold) == (True, True)
+    budget = least + budget % (largest.n_bytes - least + 1)
+    chosen, ample = plan(budget), plan(budget + 1000)
+    at, at_ample = (order.index((p.placement.resident, p.hold, p.placement.room)) for p in (chosen, ample))
+    assert at_ample <= at  # more memory never gives up more
+    assert chosen.n_bytes <= chosen.budget == budget
+    assert chosen.left == budget - chosen.n_bytes
+
+
+def test_a_plan_is_what_training_then_does_and_can_be_read():
+    X, y, weight = data_of("dense", 300)
+    evals, least = {"valid": (X[:100], y[:100])}, least_of(X, y, evals={"valid": (X[:100], y[:100])})
+    for budget, where, passes in (
+        (least, "features are sent there in each pass, in batches of up to 1 rows", "made again in each pass"),
+        (10**8, "features stay there, in batches of up to 300 rows", "kept in a buffer"),
+    ):
+        plan = gbun.plan({**ON_TORCH, "memory_budget": budget}, (X, y, weight), evals=evals)
+        with threads(1) as pool:
+            run = prepare(Parameters(**ON_TORCH, memory_budget=budget), Dataset(X, y, weight), sets(evals), pool)
+        assert run.rows.plan == replace(plan, n_threads=1)
+        for words in ("300 rows on torch:cpu, K = 16", where, f"outputs are {passes}", "evaluation sets"):
+            assert words in str(plan)
+        assert str(plan).endswith(f"{plan.n_bytes / 1e6:.1f} MB")
+
+
+def test_no_budget_means_half_of_what_is_free(monkeypatch):
+    features = features_of("dense")
+    monkeypatch.setattr(TorchDevice, "free_bytes", lambda self: 10**8)
+    assert make_device_plan(features, 16, 1, 1, TorchDevice("torch:cpu")).budget == 5 * 10**7
+    monkeypatch.setattr(TorchDevice, "free_bytes", lambda self: 1000)
+    with pytest.raises(ValueError, match="got 500 bytes, half of what is free"):
+        make_device_plan(features, 16, 1, 1, TorchDevice("torch:cpu"))
+
+
+# What is really allocated
+
+
+@contextmanager
+def allocations():
+    """The bytes of every allocation of torch on the processor, and minus them where they are given back."""
+    sizes, autograd = [], torch.autograd
+    config = torch._C._profiler._ExperimentalConfig()
+    autograd._enable_profiler_legacy(
+        autograd.ProfilerConfig(autograd.ProfilerState.CPU, False, True, False, False, False, config)
+    )
+    try:
+        yield sizes
+    finally:
+        records = [r for of_thread in autograd._disable_profiler_legacy() for r in of_thread]
+        sizes += [r.cpu_memory_usage() for r in records if r.kind() == "memory_alloc"]
+
+
+MARK = 7919  # bytes that nothing else has
+
+
+def copies_as_a_gpu_would(monkeypatch):
+    put = TorchDevice.put
+
+    def copied(self, values, dtype=None):
+        return put(self, values, dtype) if torch.is_tensor(values) else put(self, values, dtype).clone()
+
+    monkeypatch.setattr(TorchDevice, "put", copied)
+
+
+def pointers(thing):
+    """Where all buffers are that are made once."""
+    if torch.is_tensor(thing):
+        return {thing.data_ptr()}
+    if type(thing).__module__.startswith("gbun.kernels."):
+        thing = {k: v for k, v in vars(thing).items() if k not in ("_current", "_table", "_split", "filled")}
+    inside = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else ()
+    return set().union(*map(pointers, inside))
+
+
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize(("kind", "n"), [("dense", 1000), ("sparse", 1000), ("dense", 4200), ("sparse", 4200)])
+def test_from_the_second_round_on_every_round_allocates_the_same_and_nothing_large(kind, n, hold, monkeypatch):
+    K, rows, (X, y, weight) = 64, 256, data_of(kind, n)
+    copies_as_a_gpu_would(monkeypatch)
+    with placed(monkeypatch, False, hold, rows), threads(1) as pool:
+        parameters = Parameters(n_neurons=K, device="torch:cpu", init="constant", density=1.0)
+        run = prepare(parameters, Dataset(X, y, weight), {"again": Dataset(X[:rows], y[:rows])}, pool)
+        assert len(run.rows.kernels.batches) > 3
+        add_round(run, 0)
+        before = pointers(run.rows.kernels)
+        with allocations() as sizes:
+            for t in range(1, 6):
+                add_round(run, t)
+                torch.empty(MARK, dtype=torch.uint8)
+    assert pointers(run.rows.kernels) == before
+    rounds = [list(group) for marks, group in itertools.groupby(sizes, lambda s: abs(s) == MARK) if not marks]
+    totals = {(sum(size for size in own if size > 0), sum(own)) for own in rounds[1:5]}
+    assert len(rounds) == 5
+    assert {kept for _, kept in totals} == {0}
+    assert len(totals) == 1
+    assert 4 * K < max(sizes) < 4 * rows * K
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "params"),
+    [
+        ("dense", 50, {}),
+        ("dense", 200, {"n_neurons": 64}),
+        ("sparse", 50, {"n_neurons": 2, "group_size": 2}),
+        ("sparse", 50, {"objective": "softmax", "hessian": "per_class"}),
+        ("dense", 1000, {"n_neurons": 256, "density": 0.01}),
+        ("dense", 4200, {"n_neurons": 64, "objective": "softmax"}),
+        ("dense", 4200, {"n_neurons": 128, "gram_rows": 0.6}),
+        ("sparse", 4200, {"n_neurons": 64, "objective": "softmax", "hessian": "per_class"}),
+        ("sparse", 4200, {"n_neurons": 2, "group_size": 2, "density": 0.3}),
+    ],
+    ids=str,
+)
+def test_a_plan_holds_what_is_really_allocated(kind, n, params, monkeypatch):
+    X, y, weight = data_of(kind, n)
+    y = np.digitize(y, [-1.0, 0.0, 1.0]) if "objective" in params else y
+    evals, params = {"valid": (X[:500], y[:500])}, {"n_neurons": 16, "init": "constant", **params}
+    copies_as_a_gpu_would(monkeypatch)
+    least, most = least_of(X, y, evals, **params), gbun.plan({**ON_TORCH, **params}, (X, y), evals=evals).n_bytes
+
+    def measured(budget):
+        with threads(1) as pool, allocations() as sizes:
+            parameters = Parameters(**params, device="torch:cpu", memory_budget=budget)
+            run = prepare(parameters, Dataset(X, y, weight), sets(evals), pool)
+            for t in range(2):
+                add_round(run, t)
+        return max(itertools.accumulate(sizes)), run.rows.plan.n_bytes
+
+    for budget in ([least] if n <= 200 else []) + [(3 * least + most) // 4, (least + most) // 2, most]:
+        peak, said = measured(budget)
+        assert 0.3 * said < peak <= said

@@ -1,0 +1,399 @@
+"""Tensors: as input, as output, on their way to a device, and where it has no room for them."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from contextlib import contextmanager
+from random import Random
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gbun
+from gbun import assembly
+from gbun.arrays import host
+from gbun.collectives import Solo
+from gbun.data.features import Features
+from gbun.data.ingest import conform, ingest
+from gbun.data.scaling import fit_scaling
+from gbun.devices import TorchDevice
+from gbun.kernels.batches import Batches, room_for
+from test_batches import KINDS, ON_TORCH, data_of, features_of, least_of, placed
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse (CSR|invariant)")  # torch's own, of its CSR tensors
+SMALL = {"n_neurons": 16, "n_estimators": 3}
+devices = pytest.mark.parametrize("device", ["cpu", "torch:cpu"])
+
+
+X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
+X[X < -1.0] = 0.0
+Y, T = X[:, 0] * X[:, 1] + X[:, 2], torch.from_numpy(X)
+
+
+def csr(tensor, index=torch.int64):
+    made = tensor.to_sparse_csr()
+    parts = made.crow_indices().to(index), made.col_indices().to(index), made.values()
+    return torch.sparse_csr_tensor(*parts, size=made.shape)
+
+
+class Foreign:
+    """An array of a library of which nothing is known but that it speaks DLPack."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **more):
+        return self._array.__dlpack__(**more)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+# Input
+
+FORMS = {  # a tensor of X, and the NumPy or scipy form of the same numbers
+    "float32": (lambda: T, X),
+    "float64": (lambda: T.double(), X.astype(np.float64)),
+    "bfloat16": (lambda: T.bfloat16(), T.bfloat16().float().numpy()),
+    "int64": (lambda: (3 * T).long(), (3 * X).astype(np.int64)),
+    "bool": (lambda: T > 0, X > 0),
+    "not contiguous": (lambda: T.T.contiguous().T, X),
+    "every other row": (lambda: T.repeat_interleave(2, 0)[::2], X),
+    "requires grad": (lambda: T.clone().requires_grad_(), X),
+    "missing": (lambda: torch.where(T > 1.5, torch.nan, T), np.where(X > 1.5, np.nan, X)),
+    "csr": (lambda: csr(T), scipy.sparse.csr_array(X)),
+    "csr, int32": (lambda: csr(T, torch.int32), scipy.sparse.csr_array(X)),
+    "csr, bfloat16": (lambda: csr(T.bfloat16()), scipy.sparse.csr_array(T.bfloat16().float().numpy())),
+    "csr, requires grad": (lambda: csr(T).requires_grad_(), scipy.sparse.csr_array(X)),
+    "coo": (lambda: T.to_sparse(), scipy.sparse.csr_array(X)),
+    "csc": (lambda: T.to_sparse_csc(), scipy.sparse.csr_array(X)),
+    "dlpack": (lambda: Foreign(X), X),
+}
+
+
+@devices
+@pytest.mark.parametrize("form", FORMS)
+def test_a_tensor_is_what_its_numbers_are(form, device):
+    make, same = FORMS[form]
+    weight, margin, params = np.arange(200) % 3 + 0.5, 0.1 * Y, {**SMALL, "device": device}
+    given_, other = (make(), *(torch.from_numpy(a) for a in (Y, weight, margin))), (make(), torch.from_numpy(Y))
+    found = gbun.train(params, given_, evals={"other": other})
+    wanted = gbun.train(params, (same, Y, weight, margin), evals={"other": (same, Y)})
+    predicted = wanted.predict(same, base_margin=margin, device=device)
+    for values in (make(), same):
+        np.testing.assert_allclose(found.predict(values, base_margin=given_[3], device=device), predicted, atol=1e-6)
+
+
+def test_duplicates_and_unsorted_indices_of_tensors_are_summed_and_sorted():
+    parts = torch.tensor([0, 3, 4]), torch.tensor([2, 0, 2, 1]), torch.tensor([1.0, 5.0, 2.0, 7.0])
+    features = ingest(torch.sparse_csr_tensor(*parts, size=(2, 3)))[0].sparse
+    assert [a.tolist() for a in (features.indptr, features.ids, features.values)] == [[0, 2, 3], [0, 2, 1], [5, 3, 7]]
+    twice = torch.sparse_coo_tensor(torch.tensor([[0, 0], [1, 1]]), torch.tensor([1.0, 2.0]), (1, 2))
+    assert ingest(twice)[0].sparse.values.tolist() == [3.0]
+
+
+def test_nothing_is_copied_on_the_host():
+    for tensors in (False, True):
+        for tensor in (T, T.double(), T.T.contiguous().T, T.clone().requires_grad_()):
+            dense = ingest(tensor, tensors=tensors)[0].dense
+            assert torch.is_tensor(dense) == tensors
+            assert (dense.data_ptr() if tensors else dense.ctypes.data) == tensor.data_ptr()
+    assert ingest(Foreign(X))[0].dense.ctypes.data == X.ctypes.data
+    for index in (torch.int32, torch.int64):
+        tensor = csr(T, index)
+        entries = ingest(tensor)[0].sparse
+        pairs = (tensor.crow_indices(), entries.indptr), (tensor.col_indices(), entries.ids)
+        for ours, theirs in (*pairs, (tensor.values(), entries.values)):
+            assert theirs.ctypes.data == ours.data_ptr()
+
+
+def test_dense_tensors_stay_tensors_where_torch_computes():
+    features, schema = ingest(T, tensors=True)
+    scaled = fit_scaling("standard", features, np.ones(200), Solo(), schema).apply(features)
+    for found in (scaled, conform(T, schema, dense=True, tensors=True), features.take(np.array([3, 1]))):
+        assert torch.is_tensor(found.dense)
+    assert features.block(2, 5).dense.data_ptr() == T[2:].data_ptr()
+
+
+STEPS = ["none", "auto", "log", "standard", "max_abs", "idf", "unit", "log+standard", "log+idf+unit", "log+max_abs"]
+
+
+@pytest.mark.parametrize("scale", STEPS)
+def test_tensors_are_scaled_as_arrays_are(scale):
+    numbers = np.vstack([X, 1e3 + X, 0 * X]).astype(np.float64)
+    numbers[::7, 1] = np.nan
+    numbers[:, 4] = 2.0
+    weight = np.arange(len(numbers)) % 3.0
+    found = []
+    for dense in (numbers, torch.from_numpy(numbers), torch.from_numpy(numbers.astype(np.float32))):
+        features = Features(len(numbers), dense)
+        found.append(host(fit_scaling(scale, features, weight, Solo()).apply(features).dense))
+    assert {a.dtype for a in found} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6 * np.abs(found[0]).max())
+    np.testing.assert_allclose(found[2], found[0], atol=1e-4 * np.abs(found[0]).max())  # numbers were rounded before
+
+
+# Output
+
+
+@devices
+@pytest.mark.parametrize("form", ["float32", "csr", "coo", "requires grad"])
+def test_output_is_what_the_input_is_where_that_is_wanted(form, device):
+    tensor, classes = FORMS[form][0](), np.digitize(Y, [-0.5, 0.5])
+    params = {**SMALL, "device": device}
+    model = gbun.GBUNClassifier(**params).fit(tensor, torch.from_numpy(classes), eval_set=(tensor, classes))
+    assert model.evals_result_["eval_0"]["log_loss"][-1] < 1.0
+    for who, more in ((model, {}), (model.model_, {"device": device})):
+        for name in ("predict", "predict_proba", "decision_function"):
+            call = getattr(who, name)
+            plain, alike = call(tensor, **more), call(tensor, output="input", **more)
+            assert type(plain) is type(call(tensor, output="numpy", **more)) is np.ndarray
+            assert type(alike) is torch.Tensor
+            assert (alike.device, alike.requires_grad) == (tensor.device, False)
+            np.testing.assert_array_equal(host(alike), plain)
+            assert type(call(FORMS[form][1], output="input", **more)) is np.ndarray
+    assert type(gbun.GBUNRegressor(**params).fit(tensor, T[:, 0]).predict(tensor, output="input")) is torch.Tensor
+
+
+def train(x=T, y=Y, **more):
+    return gbun.train({**SMALL, **more}, (x, y))
+
+
+def with_value(value):
+    return T.index_put((torch.tensor([7]), torch.tensor([2])), torch.tensor(value))
+
+
+REFUSED = {
+    "1-d": (lambda: T[:, 0], ["X must be", "2-d array or tensor", "(200,)"]),
+    "3-d": (lambda: T[:, :, None], ["X must be", "2-d array or tensor", "(200, 5, 1)"]),
+    "infinite": (lambda: with_value(torch.inf), ["X has an infinite value in row 7, column 2"]),
+    "-infinite, half": (lambda: with_value(-torch.inf).half(), ["X has an infinite value in row 7, column 2"]),
+    "complex": (lambda: T + 0j, ["X must hold real numbers", "complex64"]),
+    "infinite, csr": (lambda: csr(with_value(torch.inf)), ["X has a", "infinite", "row 7, column 2"]),
+    "complex, csr": (lambda: csr(T + 0j), ["X must hold real numbers", "complex64"]),
+    "1-d, coo": (lambda: T[:, 0].to_sparse(), ["X must be rows and columns", "(200,)", "sparse_coo"]),
+    "3-d, coo": (lambda: T[:, :, None].to_sparse(), ["X must be rows and columns", "(200, 5, 1)"]),
+    "blocks": (lambda: T[:, :4].to_sparse_bsr((2, 2)), ["X must be rows and columns", "sparse_bsr"]),
+}
+
+
+@devices
+@pytest.mark.parametrize("case", REFUSED)
+def test_tensors_that_are_no_rows_of_numbers_are_refused(case, device):
+    (make, words), model = REFUSED[case], train(device=device)
+    for action in (lambda: train(make(), device=device), lambda: model.predict(make(), device=device)):
+        with pytest.raises(ValueError, match=words[0]) as raised:
+            action()
+        assert all(word in str(raised.value) for word in words)
+    with pytest.raises(ValueError, match=words[0]):
+        gbun.GBUNRegressor(**SMALL, device=device).fit(make(), Y)
+
+
+def test_other_bad_tensors_and_outputs_are_refused():
+    model, named = train(), train(y=np.where(Y > 0, "up", "down"))
+    for action, words in (
+        (lambda: train(y=torch.from_numpy(Y).to_sparse()), "a dense tensor was expected, got .*sparse_coo"),
+        (lambda: train(y=torch.from_numpy(Y)[:9]), "X has 200 rows, y has 9"),
+        (lambda: model.predict(T[:, :3]), "X has 3 features, the model was trained on 5"),
+        (lambda: gbun.GBUNRegressor(**SMALL).fit(T, Y).predict(T[:, :3]), "X has 3 features, but"),
+        (lambda: model.predict(T, output="torch"), "output must be 'numpy' or 'input', got 'torch'"),
+        (lambda: model.predict(X, output=None), "output must be 'numpy' or 'input', got None"),
+        (lambda: named.predict(T, output="input"), "output='input' needs numbers, .* classes are <U4; use output='n"),
+        (lambda: model.predict(Foreign(X), output="input"), "output='input' cannot make a Foreign; use output='numpy'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            action()
+    assert named.predict_proba(T, output="input").shape == (200, 2)
+    with pytest.raises(ValueError, match="X of 'bad' has an infinite value in row 7, column 2"):
+        gbun.train({**SMALL, "device": "torch:cpu"}, (T, Y), evals={"bad": (with_value(torch.inf), Y)})
+
+
+# On their way: streams
+
+
+class Stream:
+    """Work of a device in the order it was asked for, done some time later."""
+
+    def __init__(self, machine):
+        self.machine, self.work = machine, []
+        machine.streams.append(self)
+
+    def wait_event(self, event):
+        mark = event.mark
+        self.work.append(lambda: mark is None or mark["done"])
+        self.machine.asked(self)
+
+
+class Machine(torch.overrides.TorchFunctionMode):
+    """What torch.cuda is, with a clock of its own: each stream is as late as chance has it, or as an event allows."""
+
+    def __init__(self, seed, compute_now=False):
+        super().__init__()
+        self.chance, self.compute_now, self.streams = Random(seed), compute_now, []
+        self.compute = self.current = Stream(self)
+        self.Stream, self.Event = lambda device: Stream(self), lambda: Event(self)
+        self.current_stream = lambda device: self.current
+
+    def __enter__(self):
+        torch.Tensor.record_stream = lambda tensor, stream: None  # nothing is given to others here
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        del torch.Tensor.record_stream
+        return super().__exit__(*error)
+
+    @contextmanager
+    def stream(self, stream):
+        before, self.current = self.current, stream
+        yield
+        self.current = before
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.Tensor.copy_ and kwargs.get("non_blocking"):
+            self.current.work.append(lambda: torch.Tensor.copy_(*args) is not None)
+            return args[0]
+        return func(*args, **kwargs)
+
+    def asked(self, stream):
+        while stream is self.compute and self.compute_now and self.compute.work:
+            self.advance()
+        while self.chance.random() < 0.6 and self.advance():
+            pass
+
+    def advance(self):
+        """Some stream does what it has to do next."""
+        for stream in self.chance.sample(self.streams, len(self.streams)):
+            if stream.work and stream.work[0]():
+                stream.work.pop(0)
+                return True
+        return False
+
+    def until(self, done):
+        while not done():
+            assert self.advance(), "streams wait for each other"
+
+
+class Event:
+    def __init__(self, machine):
+        self.machine, self.mark = machine, None
+
+    def record(self, stream):
+        mark = self.mark = {"done": False}
+        stream.work.append(lambda: mark.update(done=True) is None)
+        self.machine.asked(stream)
+
+    def synchronize(self):
+        if self.mark is not None:
+            self.machine.until(lambda: self.mark["done"])
+
+
+def streaming(machine):
+    device = TorchDevice("torch:cpu")
+    device.stream_api, device.pinned, made = machine, device.empty, device.empty
+
+    def used_before(*shape, **more):
+        """Whoever had this memory may still be writing to it."""
+        array = made(*shape, **more)
+        machine.compute.work.append(lambda: array.fill_(-7) is not None)
+        return array
+
+    device.empty = made if machine.compute_now else used_before
+    return device
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(KINDS), st.sampled_from([2, 3, 9]))
+def test_however_late_a_device_is_it_computes_with_the_batch_it_was_given(seed, kind, n_batches):
+    features, machine, seen = features_of(kind, 60), Machine(seed), []
+    with machine:
+        batches = Batches(features, streaming(machine), room_for(features, n_batches, 100), resident=False)
+        for _ in range(2):
+            for batch in batches:
+                names = [name for name in ("dense", "indptr", "low", "values") if getattr(batch, name) is not None]
+                arrays = {name: getattr(batch, name) for name in names}
+                machine.compute.work.append(
+                    lambda a=arrays: seen.append({name: host(v).copy() for name, v in a.items()}) is None
+                )
+                machine.asked(machine.compute)
+        machine.until(lambda: not any(stream.work for stream in machine.streams))
+    wanted = [*Batches(features, TorchDevice("torch:cpu"), room_for(features, n_batches, 100), resident=True)] * 2
+    for found, batch in zip(seen, wanted, strict=True):
+        for name, values in found.items():
+            np.testing.assert_array_equal(values, host(getattr(batch, name)))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_streams_bring_the_same_model(kind, monkeypatch):
+    data, machine = data_of(kind, 300), Machine(1, compute_now=True)
+    with placed(monkeypatch, False, False, 64):
+        wanted = gbun.train(ON_TORCH, data, 3)
+        monkeypatch.setattr(assembly, "device_of", lambda *args: streaming(machine))
+        with machine:
+            found = gbun.train({**ON_TORCH, "memory_budget": "1GB"}, data, 3)
+    np.testing.assert_array_equal(found.ensemble.heads, wanted.ensemble.heads)
+
+
+# Where there is no room for them
+
+
+@contextmanager
+def limited(monkeypatch, limit, error=None):
+    """The device refuses what would make more than `limit` bytes at a time."""
+    live, empty, put = [0], TorchDevice.empty, TorchDevice.put
+
+    def counted(tensor):
+        size = tensor.numel() * tensor.element_size()
+        if live[0] + size > limit:
+            raise error or torch.OutOfMemoryError("out of memory")
+        live[0] += size
+        weakref.finalize(tensor, lambda: live.__setitem__(0, live[0] - size))
+        return tensor
+
+    with monkeypatch.context() as m:
+        m.setattr(TorchDevice, "empty", lambda self, *shape, **more: counted(empty(self, *shape, **more)))
+        m.setattr(TorchDevice, "put", lambda self, *args: counted(put(self, *args)))
+        yield
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_where_memory_is_short_a_smaller_plan_is_tried(kind, monkeypatch):
+    data, plans, made = data_of(kind), [], assembly.make_device_plan
+    wanted, most, least = gbun.train(ON_TORCH, data, 3), gbun.plan(ON_TORCH, data).n_bytes, least_of(*data[:2])
+    monkeypatch.setattr(assembly, "make_device_plan", lambda *a, **more: plans.append(made(*a, **more)) or plans[-1])
+    with limited(monkeypatch, most // 3):
+        found = gbun.train(ON_TORCH, data, 3)
+    np.testing.assert_allclose(found.predict(data[0]), wanted.predict(data[0]), atol=2e-6)
+    assert len(plans) > 1
+    assert all(b.n_bytes < a.n_bytes for a, b in itertools.pairwise(plans))
+    needed = f"device='torch:cpu' ran out of memory with a plan for {least} bytes, and none needs less"
+    with limited(monkeypatch, 1000), pytest.raises(MemoryError, match=needed):
+        gbun.train(ON_TORCH, data, 3)
+
+
+def test_rows_that_do_not_fit_are_forgotten_before_others_are_made(monkeypatch):
+    alive, seen, made = weakref.WeakSet(), [], assembly.TrainingRows.__init__
+    monkeypatch.setattr(assembly.TrainingRows, "__init__", lambda self, *a: alive.add(self) or made(self, *a))
+    monkeypatch.setattr(TorchDevice, "give_back", lambda self: seen.append(len(alive)))
+
+    def greedy(y, scores, weight):
+        if len(y) > 300 and not torch.is_grad_enabled():  # on the device
+            raise torch.OutOfMemoryError("too many rows")
+        return weight * (scores - y), weight
+
+    gbun.train({**ON_TORCH, "objective": greedy}, data_of("dense"), 1)
+    assert set(seen) == {0}
+
+
+def test_other_errors_are_not_taken_for_want_of_memory(monkeypatch):
+    for error in (RuntimeError("broken"), ValueError("wrong"), KeyboardInterrupt("enough")):
+        with limited(monkeypatch, 1000, error), pytest.raises(type(error), match=str(error)):
+            gbun.train(ON_TORCH, data_of("dense"), 1)
+    with pytest.raises(RuntimeError, match="can't allocate memory") as raised:
+        TorchDevice("torch:cpu").empty(2**50)
+    assert TorchDevice("torch:cpu").is_out_of_memory(raised.value)
