@@ -97,7 +97,7 @@ def show(results: dict[str, Any], columns: list[str], console: Console) -> None:
         now, before = row["defaults"], row["before"]
         table.add_row(name, *cells, f"{now['rounds']:.0f}", f"{before['seconds']:.1f}", f"{now['seconds']:.1f}")
     complete = [row for row in results.values() if "lightgbm" in row]
-    for title, mean in (("mean", statistics.mean), ("median", statistics.median)):
+    for title, mean in (("mean", statistics.mean), ("median", statistics.median)) if complete else ():
         table.add_row(title, *(f"{mean(row[c]['score'] for row in complete):.4f}" for c in columns), "", "", "")
     console.print(table)
 
