@@ -1,4 +1,4 @@
-"""Dense sets as the defaults' study sees them: letter, usps, aloi and the small tabular ones."""
+"""Dense sets as the defaults' study sees them: letter, usps, epsilon_5k, aloi and the small tabular ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def dense_sets(folder: Path, most_rows: int) -> dict[str, DenseSet]:
     """Tabular sets are cut to `most_rows`, 70 % of them to train, divided anew for each seed; the others are whole."""
     found = {path.stem: _tabular(path, most_rows) for path in sorted((folder / "tabular_small").glob("*.npz"))}
     found["letter"] = DenseSet("letter", lambda seed: letter(folder))
-    found["usps"] = DenseSet("usps", lambda seed: usps(folder))
+    found["usps"] = DenseSet("usps", lambda seed: divided(folder / "usps" / "usps.npz"))
+    found["epsilon_5k"] = DenseSet("epsilon_5k", lambda seed: divided(folder / "epsilon_5k" / "epsilon_5k.npz"))
     found["aloi"] = DenseSet("aloi", lambda seed: aloi(folder))
     return found
 
@@ -47,6 +48,7 @@ def _tabular(path: Path, most_rows: int) -> DenseSet:
     return DenseSet(path.stem, load, regression)
 
 
-def usps(folder: Path) -> Split:
-    data = np.load(folder / "usps" / "usps.npz")
+def divided(path: Path) -> Split:
+    """A file that has test rows of its own."""
+    data = np.load(path)
     return data["X_train"], data["y_train"], data["X_test"], data["y_test"]
