@@ -519,8 +519,26 @@ def test_the_functions_own_errors_are_left_alone():
     X, y, _ = numbers(30)
     with pytest.raises(KeyError, match="own"):
         train({"objective": TorchLoss(broken), "n_neurons": 8}, (X, y), 2)
-    with pytest.raises(RuntimeError, match="size of tensor"):
+    told = r"objective: the loss failed with y of shape \(30,\) and scores of shape \(30,\): The size.*outputs="
+    with pytest.raises(ValueError, match=told):
         train({"objective": TorchLoss(lambda y, s: s + y[:-1]), "n_neurons": 8}, (X, y), 2)
+
+
+def test_a_loss_that_is_no_number_has_no_slope():
+    X, y, _ = numbers(30)
+    with pytest.raises(ValueError, match="objective returned a gradient that is not finite"):
+        train({"objective": TorchLoss(lambda y, s: torch.log(s - y - 100)), "n_neurons": 8}, (X, y), 2)
+
+
+def test_a_loaded_estimator_refuses_to_fit_by_another_loss(tmp_path):
+    X, y, _ = numbers(60)
+    model = GBUNRegressor(objective=TorchLoss(squared), n_estimators=2, n_neurons=8).fit(X, y)
+    model.save_model(tmp_path / "m.gbun")
+    loaded = gbun.GBUNRegressor.load_model(tmp_path / "m.gbun")
+    assert np.isfinite(loaded.predict(X)).all()
+    with pytest.raises(ValueError, match="objective must be one of"):
+        loaded.fit(X, y)
+    loaded.set_params(objective=TorchLoss(squared)).fit(X, y)
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def test_an_absent_device_is_told_from_those_present(name):
     module = torch.backends.mps if kind == "mps" else getattr(torch, kind)
     if module.is_available() and name != "cuda:7":
         pytest.skip("it is present")
-    words = rf"device='{name}' is absent: torch {re.escape(torch.__version__)} sees cpu, torch:cpu"
+    words = rf"device='{name}' is absent: .*{re.escape(torch.__version__)}.* cpu, torch:cpu"
     with pytest.raises(ValueError, match=words):
         gbun.train({"device": name}, columns(60), 1)
     with pytest.raises(ValueError, match=words):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from benchmarks.speed import devices, kernels, picture, prediction, report, rounds, scaling
 from benchmarks.speed.options import Options
+from gbun.devices import device_of
 
 PARTS: dict[str, ModuleType] = {
     "rounds": rounds,
@@ -57,6 +58,10 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.data is not None and not args.data.is_dir():
         parser.error(f"--data must be a folder, got {args.data}")
+    try:
+        device_of(args.device)
+    except (ValueError, ImportError) as error:
+        parser.error(str(error))
     return args
 
 

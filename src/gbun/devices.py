@@ -114,7 +114,9 @@ class TorchDevice(HostArrays):
         self.torch = load_torch(f"device={name!r}")
         self.device = self.torch.device(name.removeprefix("torch:"))
         if not self._is_present():
-            raise ValueError(f"device={name!r} is absent: torch {self.torch.__version__} sees {self._present()} here")
+            raise ValueError(
+                f"device={name!r} is absent: of torch {self.torch.__version__} there are {self._present()} here"
+            )
         module = getattr(self.torch, self.device.type)
         self.stream_api = module if self.device.type in ("cuda", "xpu") else None
         if self.stream_api is not None and self.device.index is None:  # whatever becomes the current one later

@@ -15,7 +15,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from gbun.arrays import Array
+from gbun.arrays import Array, is_tensor
 from gbun.callbacks import Callback, History
 from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Schema
@@ -105,7 +105,8 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         # other libraries need not be on the host.
         if is_frame(X):
             check_names(X, "X")
-        if is_frame(X) or is_foreign(X):
+        X = X if is_tensor(X) or not is_foreign(X) else on_host(X)
+        if is_frame(X) or is_tensor(X):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         return validate_data(self, X, reset=reset, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
 
@@ -150,6 +151,8 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
             for name, value in model.description.parameters.items()
             if name in names and names[name].metadata["range"].admits(value) and not str(value).startswith("<")
         }
+        if model.ensemble.objective.name == "custom":  # its function was not stored: fit refuses what is left of it
+            stored["objective"] = model.description.parameters["objective"]
         stored.pop("device", None)  # where it was trained is not where it has to predict
         estimator = cls(**stored)
         estimator.model_ = model

@@ -63,6 +63,10 @@ def _strided(tensor: Any) -> Any:
         raise ValueError(
             f"a dense tensor was expected, got one with layout {tensor.layout}; tensor.to_dense() makes one"
         )
+    return _with_numpy_dtype(tensor)
+
+
+def _with_numpy_dtype(tensor: Any) -> Any:
     return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
 
 
@@ -74,11 +78,14 @@ def _csr(tensor: Any) -> Any:
             "X must be rows and columns of single numbers, a tensor that is dense, CSR, CSC or COO; got shape "
             f"{tuple(tensor.shape)}, layout {tensor.layout}"
         )
-    if layout != "csr":
-        tensor = (tensor.coalesce() if layout == "coo" else tensor).to_sparse_csr()
-    found: Any = scipy.sparse.csr_array(tuple(tensor.shape), dtype=np.float32)
-    values = tensor.values()
-    values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+    tensor = tensor.coalesce() if layout == "coo" else tensor
+    values, shape = _with_numpy_dtype(tensor.values()), tuple(tensor.shape)
+    if layout == "coo":  # by scipy: torch would warn of what it thinks of its own CSR
+        return scipy.sparse.coo_array((host(values), tuple(host(tensor.indices()))), shape=shape).tocsr()
+    if layout == "csc":
+        columns = host(values), host(tensor.row_indices()), host(tensor.ccol_indices())
+        return scipy.sparse.csc_array(columns, shape=shape).tocsr()
+    found: Any = scipy.sparse.csr_array(shape, dtype=np.float32)
     # Given to the constructor, indices would be copied into narrower numbers.
     found.indptr, found.indices, found.data = (host(a) for a in (tensor.crow_indices(), tensor.col_indices(), values))
     return found

@@ -12,7 +12,7 @@ from gbun.kernels.portable import RUN
 from gbun.memory import SHARE_OF_FREE, megabytes
 
 OUTPUTS = 2**23  # outputs of a batch: 32 MB, enough for any device to be busy
-FEW_ROWS = 2**8  # of a batch that is as small as is still of use
+GOOD_ROWS, FEW_ROWS = 2**12, 2**8  # of a batch that keeps a device busy, and of one that is still of use
 HASHED = 2**20  # weights of sparse features that the portable kernels make at a time
 TABLE = 2**23  # weights of dense columns that are made at a time
 ENTRY_BYTES, ROW_BYTES = 12, 8  # of a sparse entry: two words and a value; of a row: where its entries begin
@@ -20,6 +20,16 @@ SCORE_BYTES = 80  # of a score while derivatives are made of it
 WEIGHT_BYTES = 11  # of a weight that is made: it, its hash, and whether it revives an output
 WAITING = 16  # batches whose moments may still be on the device
 PLACE_BYTES = 32  # of an entry while its weights are made: which row it belongs to
+
+
+# Features stay, outputs are held, rows of a batch at least: what is tried, one after the other.
+WAYS = (
+    (True, True, GOOD_ROWS),
+    (True, False, GOOD_ROWS),
+    (False, False, GOOD_ROWS),
+    (True, False, FEW_ROWS),
+    (False, False, 1),
+)
 
 
 class TooLittle(ValueError):
@@ -98,7 +108,7 @@ def make_device_plan(
     watched: Sequence[Features] = (),
     score_bytes: int = SCORE_BYTES,
 ) -> DevicePlan:
-    """The fastest plan that fits: batches become smaller, then the buffer is given up, then features are sent."""
+    """The fastest plan that fits: first the buffer is given up, then features are sent, then batches are made small."""
     n, K, C = features.n_rows, n_outputs, n_scores
     budget = int(SHARE_OF_FREE * device.free_bytes()) if memory_budget is None else memory_budget
     number = 8 if device.has_float64 else 4
@@ -124,8 +134,8 @@ def make_device_plan(
         return tuple((name, size) for name, size in (needed | own).items() if size)
 
     sizes = []
-    for resident, hold in ((True, True), (True, False), (False, True), (False, False)):
-        for placement in placements(features, K, C, resident, device):
+    for resident, hold, least_rows in WAYS:
+        for placement in placements(features, K, C, resident, device, least_rows):
             listed = parts(placement, hold)
             sizes.append(sum(size for _, size in listed))
             if sizes[-1] <= budget:
@@ -138,11 +148,12 @@ def make_device_plan(
     )
 
 
-def placements(features: Features, K: int, C: int, resident: bool, device: HostArrays) -> Iterator[Placement]:
+def placements(
+    features: Features, K: int, C: int, resident: bool, device: HostArrays, least_rows: int = 1
+) -> Iterator[Placement]:
     """Batches that become smaller and smaller, of features that stay on the device, or of which it holds two batches.
 
-    Batches of features that stay are not made so small that a device would be idle. Features that are there already
-    cost nothing, and nothing is gained by sending them.
+    Features that are there already cost nothing, and nothing is gained by sending them.
     """
     there = device.has(features.dense)
     if there and not resident:
@@ -153,7 +164,7 @@ def placements(features: Features, K: int, C: int, resident: bool, device: HostA
     while True:
         room = room_for(features, batches, most_rows)
         yield Placement(resident, room, whole if resident else 2 * feature_bytes(features, room))
-        if batches >= (n / FEW_ROWS if resident else n):
+        if batches * least_rows >= n:
             return
         batches *= 2
 

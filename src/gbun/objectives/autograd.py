@@ -100,6 +100,7 @@ class TorchLoss(OwnObjective):
         with differentiation(scores) as torch:
             s, losses = self._traced(torch, y, scores)
             g = self._gradient(torch, losses, s)
+            g = torch.where(torch.isfinite(losses)[:, None], g, torch.nan)  # no loss, no slope: where log(-1) was taken
             h = g * g if self.hessian == "gauss_newton" else abs(_diagonal(torch, g, s))
             g, h = _returned(g, scores), _returned(h, scores)
         return g * weight[:, None], h * weight[:, None] if several else h[:, 0] * weight
@@ -158,10 +159,16 @@ class TorchLoss(OwnObjective):
         s = _tensor(torch, scores).detach().requires_grad_()
         try:
             losses = self.function(_tensor(torch, y), s if s.shape[1] > 1 else s[:, 0])
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, IndexError) as error:
             if "numpy()" in str(error):  # torch advises to detach, which would be the next mistake
                 raise ValueError(_untraceable("an array of NumPy")) from error
-            raise
+            if isinstance(error, torch.OutOfMemoryError) or "memory" in str(error) or "float64" in str(error):
+                raise
+            of = tuple(s.shape if s.shape[1] > 1 else s.shape[:1])
+            raise ValueError(
+                f"objective: the loss failed with y of shape {tuple(y.shape)} and scores of shape {of}: "
+                f"{error}; several scores a row are said with outputs=..., and classes are floats in y"
+            ) from error
         known = torch.is_tensor(losses)
         if not known or losses.shape != (len(s),) or not losses.is_floating_point():
             what = f"{losses.dtype} of shape {tuple(losses.shape)}" if known else type(losses).__name__
