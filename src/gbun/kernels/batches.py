@@ -30,6 +30,7 @@ class Room:
 def room_for(features: Features, n_batches: int, most_rows: int) -> Room:
     """Room for a batch when rows are to be divided into about `n_batches`.
 
+    >>> from gbun.data.features import Entries
     >>> indptr = np.array([0, 5, 6, 7, 8])
     >>> room_for(Features(4, sparse=Entries(indptr, np.arange(8), np.ones(8))), 4, most_rows=100)
     Room(rows=2, entries=5)
