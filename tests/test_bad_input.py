@@ -18,7 +18,8 @@ from sklearn.exceptions import NotFittedError
 import gbun
 from gbun import GBUNClassifier, GBUNRegressor
 from gbun.callbacks import Checkpoint, EarlyStopping, History, LearningRateSchedule, TimeBudget
-from gbun.config import Choice, DeviceName, Flag, Interval, Scale, Size, parameter_fields
+from gbun.config import parameter_fields
+from gbun.ranges import Choice, DeviceName, Flag, Interval, Scale, Size
 
 N = 20
 SMALL = {"n_estimators": 2, "n_neurons": 4}

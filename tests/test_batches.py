@@ -19,7 +19,7 @@ from gbun.arrays import host
 from gbun.boosting import add_round
 from gbun.config import Parameters
 from gbun.data.features import Entries, Features
-from gbun.devices import HostArrays, TorchDevice
+from gbun.devices import Device, TorchDevice
 from gbun.kernels import BatchedTrainingKernels, Step, device_plan, make_device_plan
 from gbun.kernels.batches import Batches, Room, cut_evenly, room_for
 from gbun.kernels.device_plan import WAYS, Placement, placements
@@ -95,7 +95,7 @@ def test_entries_beyond_2_31_do_not_wrap_around():
 
 
 @kinds
-@pytest.mark.parametrize("device", [HostArrays(), TorchDevice("torch:cpu")], ids=["numpy", "torch"])
+@pytest.mark.parametrize("device", [Device(), TorchDevice("torch:cpu")], ids=["numpy", "torch"])
 def test_batches_hold_the_rows_wherever_they_come_from(kind, device):
     features, weight = features_of(kind, 200), np.random.default_rng(3).random(200)
     for room in (room_for(features, 1, 500), room_for(features, 7, 30), room_for(features, 200, 1)):
@@ -154,7 +154,7 @@ def test_numpy_torch_and_the_compiled_kernels_compute_the_same(kind, exact, C, p
     with threads(1) as pool:
         kernels = compiled(features, family, pool, C, weight=weight, exact=exact)
         wanted = round_of(kernels, family, np.asarray, n, C, per_class, pick)
-    for device in (HostArrays(), TorchDevice("torch:cpu")):
+    for device in (Device(), TorchDevice("torch:cpu")):
         for hold, resident in ((True, False), (False, True)):
             share = 1.0 if pick is None else 0.5
             plan = make_device_plan(features, 32, C, 1, device, memory_budget=10**9, gram_share=share)
@@ -168,7 +168,7 @@ def test_numpy_torch_and_the_compiled_kernels_compute_the_same(kind, exact, C, p
                 np.testing.assert_allclose(a, b, atol=(3e-6 if exact else 1e-5) * np.abs(b).max(initial=1e-9))
 
 
-@pytest.mark.parametrize("device", [HostArrays(), TorchDevice("torch:cpu")], ids=["numpy", "torch"])
+@pytest.mark.parametrize("device", [Device(), TorchDevice("torch:cpu")], ids=["numpy", "torch"])
 @pytest.mark.parametrize(("exact", "lost"), [(True, 1e-13), (False, 1e-6)])
 def test_few_rows_are_summed_in_float64_and_many_nearly_so(exact, lost, device):
     features, y, weight = features_of("dense", 600), np.random.default_rng(0).normal(size=600), np.linspace(0.1, 2, 600)

@@ -11,10 +11,10 @@ import numpy as np
 
 from gbun.boosting import Evaluation, Training
 from gbun.collectives import Collective, Solo
-from gbun.config import Parameters, parameter_fields, size_in_bytes
+from gbun.config import Parameters, parameter_fields
 from gbun.data.buckets import Buckets, buckets_for
 from gbun.data.features import Features, Schema, Shard
-from gbun.data.scaling import fit_scaling
+from gbun.data.scaling import Scaling, fit_scaling
 from gbun.defaults import (
     EXACT_ROWS,
     FEW_ROWS_TO_JUDGE_BY,
@@ -27,7 +27,7 @@ from gbun.defaults import (
     starts_linear,
 )
 from gbun.description import Description
-from gbun.devices import HostArrays, TorchDevice, device_of
+from gbun.devices import Device, TorchDevice, device_of
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Rows, TrainingRows
 from gbun.kernels import DevicePlan, Plan, TooLittle, make_device_plan, make_plan
@@ -41,6 +41,7 @@ from gbun.model import Model
 from gbun.networks import Family
 from gbun.objectives import Custom, Objective
 from gbun.problem import Problem
+from gbun.ranges import size_in_bytes
 from gbun.solve import Normaliser
 from gbun.targets import Target
 
@@ -73,21 +74,10 @@ def assemble(
 
     `decides` names the evaluation set that chooses what is not settled. As many as `side_by_side` share the memory.
     """
-    parameters, target, shard, initial = problem.parameters, problem.target, problem.shard, problem.initial
+    parameters, shard, initial = problem.parameters, problem.shard, problem.initial
     collective, settled = collective or Solo(), settled or Settled()
     n_rows, n_counting = int(collective.sum(np.array([float(shard.n_rows)]))[0]), counting_rows(shard, collective)
-    if initial is None:
-        family = settled.family or family_for(parameters, shard.features, problem.schema, n_counting)
-        scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
-        objective = target.objective.prepared(shard.y, shard.weight, collective)
-        start, linear = objective.start(shard.y, shard.weight, collective), None
-    else:
-        e = initial.ensemble
-        family, scaling, objective, start, linear = e.family, e.scaling, e.objective, e.start, e.linear
-        check_continuation(parameters, target, initial)
-        if objective.name == "custom":
-            objective = target.objective
-
+    family, scaling, objective, start, linear = beginning(problem, settled, collective, n_counting)
     features, exact = scaling.apply(shard.features), n_rows <= EXACT_ROWS
     watched = {name: scaling.apply(s.features) for name, s in problem.shards.items()}
     metrics = metrics_for(parameters, objective)
@@ -114,10 +104,6 @@ def assemble(
         fitting = Fitting(buckets, objective, start, metric, collective, pool)
         start, linear = linear_start(problem, scaled, judge, fitting, settled, n_counting)
 
-    sample = gram_sample(
-        family.seed, gram_share(parameters.gram_rows, n_rows, family.n_outputs), shard.features, shard.y
-    )
-
     def placed(plan: Plan | DevicePlan) -> Placed:
         rows = TrainingRows(features, family, start, shard, pool, plan, exact, linear, device)
         more, evaluations = (plan.form, linear, device, plan.left // max(1, len(watched))), []
@@ -130,25 +116,30 @@ def assemble(
         rows, evaluations = placed_in_time(memory, planned, placed, objective, device)
     else:
         rows, evaluations = placed(memory)
+    sample = gram_sample(family.seed, memory.gram_share, shard.features, shard.y)
     training = Training(
-        parameters,
-        family,
-        scaling,
-        objective,
-        start,
-        linear,
-        described(problem),
-        shard,
-        rows,
-        sample,
-        evaluations,
-        metrics,
-        collective,
-        parameters.learning_rate,
-    )
+        parameters, family, scaling, objective, start, linear, described(problem), shard, rows, sample, evaluations,
+        metrics, collective, parameters.learning_rate,
+    )  # fmt: skip
     if initial is not None:
         replay(training, initial)
     return training
+
+
+def beginning(
+    problem: Problem, settled: Settled, collective: Collective, n_counting: int
+) -> tuple[Family, Scaling, Objective, FloatArray, LinearStart | None]:
+    """Networks, scaling, loss and start: those of the initial model, or new ones."""
+    parameters, target, shard, initial = problem.parameters, problem.target, problem.shard, problem.initial
+    if initial is None:
+        family = settled.family or family_for(parameters, shard.features, problem.schema, n_counting)
+        scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
+        objective = target.objective.prepared(shard.y, shard.weight, collective)
+        return family, scaling, objective, objective.start(shard.y, shard.weight, collective), None
+    check_continuation(parameters, target, initial)
+    e = initial.ensemble
+    objective = target.objective if e.objective.name == "custom" else e.objective
+    return e.family, e.scaling, objective, e.start, e.linear
 
 
 def placed_in_time(
@@ -156,7 +147,7 @@ def placed_in_time(
     planned: Callable[[int], Plan | DevicePlan],
     placed: Callable[[Plan | DevicePlan], Placed],
     objective: Objective,
-    device: HostArrays,
+    device: Device,
 ) -> Placed:
     """Rows on a device, by a plan for half the memory where the device turns out to have less than it said."""
     while True:
@@ -181,7 +172,7 @@ def attempt(
     plan: Plan | DevicePlan,
     placed: Callable[[Plan | DevicePlan], Placed],
     objective: Objective,
-    device: HostArrays,
+    device: Device,
 ) -> Placed | None:
     """Rows placed by a plan, and a round rehearsed; None, with nothing of them left, where memory ran out."""
     try:
@@ -257,7 +248,7 @@ def plan_for(
     watched: Sequence[Features] = (),
     n_weights: int = 0,
     side_by_side: int = 1,
-    device: HostArrays | None = None,
+    device: Device | None = None,
     budget: int | None = None,
 ) -> Plan | DevicePlan:
     """`n_rows` are those of all workers, `n_weights` those of a linear start for each score.

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import difflib
 import math
-import numbers
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
+from gbun.ranges import Anything, Choice, DeviceName, Flag, Interval, Range, Scale, Size
 
 OBJECTIVE_NAMES = (
     "auto",
@@ -30,172 +28,6 @@ OBJECTIVE_NAMES = (
     "multi_logistic",
 )
 
-
-@dataclass(frozen=True)
-class Interval:
-    """A range of numbers; `optional` admits None, `integral` refuses fractions."""
-
-    low: float
-    high: float
-    closed: Literal["both", "left", "right", "neither"] = "both"
-    integral: bool = False
-    optional: bool = False
-
-    def __str__(self) -> str:
-        kind = "an integer" if self.integral else "a number"
-        left = "[" if self.closed in ("both", "left") else "("
-        right = "]" if self.closed in ("both", "right") and math.isfinite(self.high) else ")"
-        suffix = " or None" if self.optional else ""
-        return f"{kind} in {left}{self.low:g}, {self.high:g}{right}{suffix}"
-
-    def admits(self, value: object) -> bool:
-        if value is None:
-            return self.optional
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-            return False
-        number = float(value)
-        if self.integral and not isinstance(value, numbers.Integral):
-            return False
-        above = number >= self.low if self.closed in ("both", "left") else number > self.low
-        below = number <= self.high if self.closed in ("both", "right") else number < self.high
-        return above and below
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of a few names; `objects` also admits a function or an object the user made."""
-
-    names: tuple[str, ...]
-    objects: bool = False
-    optional: bool = False
-
-    def __str__(self) -> str:
-        more = (" or an object of your own" if self.objects else "") + (" or None" if self.optional else "")
-        return "one of " + ", ".join(repr(name) for name in self.names) + more
-
-    def admits(self, value: object) -> bool:
-        if isinstance(value, str):
-            return value in self.names
-        return self.optional if value is None else self.objects
-
-
-UNITS = {"": 1, "B": 1} | {
-    prefix + unit: base**power
-    for power, prefix in enumerate("KMGT", start=1)
-    for unit, base in (("B", 1000), ("IB", 1024))
-}
-
-
-class Size:
-    """A number of bytes, plain or with a unit, or None."""
-
-    optional = True
-
-    def __str__(self) -> str:
-        return "a positive number of bytes such as 2e9, '2GB' or '512MiB' (kB to TB, KiB to TiB), or None"
-
-    def admits(self, value: object) -> bool:
-        try:
-            return value is None or size_in_bytes(value) is not None
-        except ValueError:
-            return False
-
-
-def size_in_bytes(value: object) -> int | None:
-    """What a size means.
-
-    >>> size_in_bytes("1.5 GB"), size_in_bytes(2e9), size_in_bytes(None)
-    (1500000000, 2000000000, None)
-    """
-    if value is None:
-        return None
-    number, unit = value, ""
-    if isinstance(value, str):
-        number = value.rstrip("BbGgKkMmTtIi ")
-        unit = value[len(number) :].strip().upper()
-    try:
-        size = float(number) * UNITS[unit]  # type: ignore[arg-type]
-    except (TypeError, ValueError, KeyError):
-        raise ValueError(f"not a number of bytes: {value!r}") from None
-    if isinstance(value, bool) or not 0 < size < math.inf:
-        raise ValueError(f"not a number of bytes: {value!r}")
-    return int(size)
-
-
-SCALING_STEPS = ("log", "standard", "max_abs", "idf", "unit")
-
-
-class Scale:
-    """'auto', 'none', or steps joined by '+'."""
-
-    optional = False
-
-    def __str__(self) -> str:
-        return (
-            "'auto', 'none', or some of 'log', one of 'standard', 'max_abs', 'idf', and 'unit', in this order and "
-            "joined by '+', such as 'log+idf+unit' ('unit' does not go with 'standard')"
-        )
-
-    def admits(self, value: object) -> bool:
-        try:
-            scaling_steps(str(value))
-        except ValueError:
-            return False
-        return isinstance(value, str)
-
-
-def scaling_steps(name: str) -> tuple[str, ...] | None:
-    """The steps a name stands for; None for "auto", which looks at the data.
-
-    >>> scaling_steps("log+idf+unit"), scaling_steps("none"), scaling_steps("auto")
-    (('log', 'idf', 'unit'), (), None)
-    """
-    if name in ("auto", "none"):
-        return None if name == "auto" else ()
-    steps = tuple(name.split("+"))
-    places = [SCALING_STEPS.index(step) for step in steps]  # a ValueError where there is no such step
-    about_columns = [step for step in steps if step in SCALING_STEPS[1:4]]
-    if places != sorted(set(places)) or len(about_columns) > 1 or {"standard", "unit"} <= set(steps):
-        raise ValueError(f"not a sequence of scaling steps: {name!r}")
-    return steps
-
-
-class Flag:
-    """Yes or no."""
-
-    optional = False
-
-    def __str__(self) -> str:
-        return "True or False"
-
-    def admits(self, value: object) -> bool:
-        return isinstance(value, (bool, np.bool_))
-
-
-class DeviceName:
-    """Where to compute."""
-
-    written = re.compile(r"cpu|torch:cpu|mps|(cuda|xpu)(:(0|[1-9][0-9]{0,2}))?")
-
-    def __str__(self) -> str:
-        return "'cpu', 'cuda', 'cuda:1', 'mps', 'xpu' or 'torch:cpu'"
-
-    def admits(self, value: object) -> bool:
-        return isinstance(value, str) and self.written.fullmatch(value) is not None
-
-
-@dataclass(frozen=True)
-class Anything:
-    """Checked where it is used."""
-
-    def __str__(self) -> str:
-        return "see its description"
-
-    def admits(self, value: object) -> bool:
-        return True
-
-
-Range = Interval | Choice | Size | Scale | Flag | DeviceName | Anything
 T = TypeVar("T")
 
 

@@ -77,4 +77,5 @@ def _folds(
         raise ValueError(f"nfold must be from 2 to the number of rows ({shard.n_rows}), got {nfold!r}")
     fold = deal(target.y, nfold, seed, stratified and target.task == "classification")
     parts = [(shard.take(np.flatnonzero(fold != k)), shard.take(np.flatnonzero(fold == k))) for k in range(nfold)]
-    return [assemble(Problem(parameters, target, schema, train, {"valid": valid}), pool) for train, valid in parts]
+    problems = [Problem(parameters, target, schema, train, {"valid": valid}) for train, valid in parts]
+    return [assemble(problem, pool, side_by_side=nfold) for problem in problems]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from gbun.arrays import Array, device_has_float64, load_torch
-from gbun.config import DeviceName
 from gbun.dtypes import MEMBERSHIP, SUM
 from gbun.memory import free_memory
+from gbun.ranges import DeviceName
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
@@ -59,8 +59,9 @@ class Precision:
 PRECISION = Precision()
 
 
-class HostArrays:
-    """Arrays of NumPy. The compiled kernels need nothing else, and the portable ones run on them as a reference."""
+class Device:
+    """Where arrays are. This one is the host, with NumPy: the compiled kernels need nothing else, and the portable ones
+    run on it as a reference."""
 
     name = "cpu"
     has_float64 = True
@@ -106,7 +107,7 @@ class HostArrays:
         return "the processor, compiled kernels"
 
 
-class TorchDevice(HostArrays):
+class TorchDevice(Device):
     """Arrays of torch on one device."""
 
     def __init__(self, name: str, tf32: bool = False, n_threads: int | None = None) -> None:
@@ -219,7 +220,7 @@ class TorchDevice(HostArrays):
         return f"{what}, torch {self.torch.__version__}"
 
 
-def device_of(name: Any, tf32: bool = False, n_threads: int | None = None) -> HostArrays:
+def device_of(name: Any, tf32: bool = False, n_threads: int | None = None) -> Device:
     """The device of this name. `tf32` lets CUDA round the factors of products to ten bits; `n_threads` are the host's.
 
     >>> device_of("cpu").name
@@ -227,7 +228,7 @@ def device_of(name: Any, tf32: bool = False, n_threads: int | None = None) -> Ho
     """
     if not DeviceName().admits(name):
         raise ValueError(f"device must be {DeviceName()}, got {name!r}")
-    return HostArrays() if name == "cpu" else TorchDevice(name, tf32, n_threads)
+    return Device() if name == "cpu" else TorchDevice(name, tf32, n_threads)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 from gbun.arrays import Array, host
 from gbun.data.features import Features, Shard
 from gbun.data.scaling import Scaling
-from gbun.devices import HostArrays, TorchDevice
+from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import BatchedKernels, BatchedTrainingKernels, DevicePlan, Kernels, Plan, Step, TrainingKernels, place
 from gbun.kernels.dispatch import Derivatives, Picker, RowSums
@@ -105,10 +105,10 @@ class Rows:
         threads: Threads,
         network: str = "auto",
         linear: LinearStart | None = None,
-        device: HostArrays | None = None,
+        device: Device | None = None,
         budget: int = 0,
     ) -> None:
-        device = device or HostArrays()
+        device = device or Device()
         self.kernels: Kernels | BatchedKernels
         if isinstance(device, TorchDevice):
             placement = place(features, family.n_outputs, len(start), budget, device)
@@ -140,10 +140,10 @@ class TrainingRows:
         plan: Plan | DevicePlan,
         exact: bool,
         linear: LinearStart | None = None,
-        device: HostArrays | None = None,
+        device: Device | None = None,
     ) -> None:
         """`features` are those of `shard`, scaled."""
-        self.plan, self.family, self.device = plan, family, device or HostArrays()
+        self.plan, self.family, self.device = plan, family, device or Device()
         self.kernels: TrainingKernels | BatchedTrainingKernels
         if isinstance(plan, DevicePlan):
             self.kernels = BatchedTrainingKernels(features, family, len(start), plan, self.device, shard.weight, exact)

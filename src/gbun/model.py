@@ -14,7 +14,7 @@ from gbun.data.features import Features
 from gbun.data.ingest import conform
 from gbun.data.tensors import like_input, on_host
 from gbun.description import Description
-from gbun.devices import HostArrays, TorchDevice, device_of
+from gbun.devices import Device, TorchDevice, device_of
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows
 from gbun.kernels.threads import Threads, one_blas_thread, thread_count, threads
@@ -148,7 +148,7 @@ class Model:
                 parts.append(ensemble.scores(self._rows(features.block(first, last), own, pool, where)))
         return np.concatenate(parts)
 
-    def _read(self, X: Any, base_margin: Any, device: HostArrays) -> tuple[Features, Array | None]:
+    def _read(self, X: Any, base_margin: Any, device: Device) -> tuple[Features, Array | None]:
         e = self.ensemble
         dense, tensors = e.scaling.dense is not None, isinstance(device, TorchDevice)
         features = conform(X, self.description.schema, dense, tensors=tensors)
@@ -156,7 +156,7 @@ class Model:
             raise ValueError("X has no rows")
         return features, None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)
 
-    def _rows(self, features: Features, margin: Array | None, pool: Threads, device: HostArrays) -> Rows:
+    def _rows(self, features: Features, margin: Array | None, pool: Threads, device: Device) -> Rows:
         e, budget = self.ensemble, int(SHARE_OF_FREE * device.free_bytes()) if isinstance(device, TorchDevice) else 0
         scaled = e.scaling.apply(features)
         return Rows(scaled, e.family, e.start, margin, pool, linear=e.linear, device=device, budget=budget)

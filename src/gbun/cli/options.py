@@ -11,17 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from gbun.cli.failures import with_signature
-from gbun.config import (
-    Anything,
-    Choice,
-    DeviceName,
-    Flag,
-    Interval,
-    Parameters,
-    Range,
-    parameter_fields,
-    parameters_from,
-)
+from gbun.config import Parameters, parameter_fields, parameters_from
+from gbun.ranges import Anything, Choice, DeviceName, Flag, Interval, Range
 
 
 def option_name(parameter: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gbun.cli.tables import Input, check_output, fitted, read
-from gbun.config import DeviceName
+from gbun.ranges import DeviceName
 
 if TYPE_CHECKING:
     from gbun.model import Model

@@ -22,10 +22,10 @@ import numpy as np
 
 from gbun.arrays import Array, device, host, like, namespace, widened
 from gbun.collectives import Collective
-from gbun.config import scaling_steps
 from gbun.data.buckets import Buckets, buckets_for
 from gbun.data.features import Entries, Features, Schema
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
+from gbun.ranges import scaling_steps
 
 FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax tells them apart
 TEXT = ("log", "idf", "unit")

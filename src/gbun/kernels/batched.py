@@ -12,7 +12,7 @@ import numpy as np
 
 from gbun.arrays import Array, host
 from gbun.data.features import Features
-from gbun.devices import HostArrays, TorchDevice
+from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import portable, triton_forward
 from gbun.kernels.batches import Batch, Batches
@@ -33,7 +33,7 @@ class BatchedKernels:
         features: Features,
         family: Family,
         n_scores: int,
-        device: HostArrays,
+        device: Device,
         placement: Placement,
         weight: FloatArray | None = None,
     ) -> None:
@@ -104,7 +104,7 @@ class BatchedTrainingKernels(BatchedKernels):
         family: Family,
         n_scores: int,
         plan: DevicePlan,
-        device: HostArrays,
+        device: Device,
         weight: FloatArray,
         exact: bool,
     ) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gbun.arrays import Array
 from gbun.data.features import Features
-from gbun.devices import HostArrays, TorchDevice
+from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels.portable import words
 
@@ -88,7 +88,7 @@ class Batches:
     """
 
     def __init__(
-        self, features: Features, device: HostArrays, room: Room, resident: bool, weight: FloatArray | None = None
+        self, features: Features, device: Device, room: Room, resident: bool, weight: FloatArray | None = None
     ) -> None:
         self.cuts = cut_evenly(features, room)
         self.totals = [0.0 if weight is None else float(weight[at].sum(dtype=SUM)) for at in self.cuts]
@@ -169,7 +169,7 @@ class _Source:
 class _Slot:
     """Buffers for one batch on the device; what is sent is there when the call returns."""
 
-    def __init__(self, source: _Source, room: Room, device: HostArrays) -> None:
+    def __init__(self, source: _Source, room: Room, device: Device) -> None:
         self.device, self.arrays = device, {}
         for name, (shape, dtype) in source.shapes(room).items():
             self.arrays[name] = device.empty(*shape, dtype=dtype)
@@ -220,7 +220,7 @@ class _StreamedSlot(_Slot):
         self.computed.record(self.api.current_stream(self.where))
 
 
-def _slot(source: _Source, room: Room, device: HostArrays) -> _Slot:
+def _slot(source: _Source, room: Room, device: Device) -> _Slot:
     if isinstance(device, TorchDevice) and device.stream_api is not None:
         return _StreamedSlot(source, room, device)
     return _Slot(source, room, device)

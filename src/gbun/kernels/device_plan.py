@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gbun.data.features import Features
-from gbun.devices import HostArrays
+from gbun.devices import Device
 from gbun.kernels.batches import Room, room_for
 from gbun.kernels.portable import RUN
 from gbun.memory import SHARE_OF_FREE, megabytes
@@ -98,7 +98,7 @@ def make_device_plan(
     n_outputs: int,
     n_scores: int,
     n_threads: int,
-    device: HostArrays,
+    device: Device,
     *,
     memory_budget: int | None = None,
     line_search: bool = False,
@@ -149,7 +149,7 @@ def make_device_plan(
 
 
 def placements(
-    features: Features, K: int, C: int, resident: bool, device: HostArrays, least_rows: int = 1
+    features: Features, K: int, C: int, resident: bool, device: Device, least_rows: int = 1
 ) -> Iterator[Placement]:
     """Batches that become smaller and smaller, of features that stay on the device, or of which it holds two batches.
 
@@ -169,7 +169,7 @@ def placements(
         batches *= 2
 
 
-def place(features: Features, K: int, C: int, budget: int, device: HostArrays) -> Placement:
+def place(features: Features, K: int, C: int, budget: int, device: Device) -> Placement:
     """Where rows that are only predicted go, within `budget` bytes; the smallest batches where that is too little."""
     least = smallest(features, K, C, device)
     for resident in (True, False):
@@ -181,7 +181,7 @@ def place(features: Features, K: int, C: int, budget: int, device: HostArrays) -
     return least
 
 
-def smallest(features: Features, K: int, C: int, device: HostArrays) -> Placement:
+def smallest(features: Features, K: int, C: int, device: Device) -> Placement:
     """Batches as small as is still of use."""
     room, there = room_for(features, max(1, -(-features.n_rows // FEW_ROWS)), FEW_ROWS), device.has(features.dense)
     size = (0 if there else 2 * feature_bytes(features, room)) + working_bytes(features, room, K, C, False)

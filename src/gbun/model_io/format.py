@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from gbun.config import scaling_steps
 from gbun.data.buckets import LEAST_BITS, MOST_BITS, Buckets
 from gbun.data.features import Schema
 from gbun.data.scaling import BucketScale, ColumnScale, Scaling
@@ -28,6 +27,7 @@ from gbun.model_io.container import Tensors, pack, unpack
 from gbun.model_io.header import checked, header_of
 from gbun.networks import Family
 from gbun.objectives import Objective, objective_from
+from gbun.ranges import scaling_steps
 
 PathLike = str | os.PathLike[str]
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from gbun.config import Scale
 from gbun.description import Description
 from gbun.ensemble import Ensemble
 from gbun.model_io.checks import (
@@ -30,6 +29,7 @@ from gbun.model_io.checks import (
     text,
     whole,
 )
+from gbun.ranges import Scale
 
 VERSION = 2
 
