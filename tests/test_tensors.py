@@ -1,9 +1,7 @@
-"""Tensors: as input, as output, on their way to a device, and where it has no room for them."""
+"""Tensors: as input, as output, and on their way to a device."""
 
 from __future__ import annotations
 
-import itertools
-import weakref
 from contextlib import contextmanager
 from random import Random
 
@@ -22,7 +20,7 @@ from gbun.data.ingest import conform, ingest
 from gbun.data.scaling import fit_scaling
 from gbun.devices import TorchDevice
 from gbun.kernels.batches import Batches, room_for
-from test_batches import KINDS, ON_TORCH, data_of, features_of, least_of, placed
+from test_batches import KINDS, ON_TORCH, data_of, features_of, placed
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse (CSR|invariant)")  # torch's own, of its CSR tensors
@@ -197,7 +195,7 @@ def test_tensors_that_are_no_rows_of_numbers_are_refused(case, device):
 def test_other_bad_tensors_and_outputs_are_refused():
     model, named = train(), train(y=np.where(Y > 0, "up", "down"))
     for action, words in (
-        (lambda: train(y=torch.from_numpy(Y).to_sparse()), "a dense tensor was expected, got .*sparse_coo"),
+        (lambda: train(y=torch.from_numpy(Y).to_sparse()), "y must be a dense tensor, got .*sparse_coo"),
         (lambda: train(y=torch.from_numpy(Y)[:9]), "X has 200 rows, y has 9"),
         (lambda: model.predict(T[:, :3]), "X has 3 features, the model was trained on 5"),
         (lambda: gbun.GBUNRegressor(**SMALL).fit(T, Y).predict(T[:, :3]), "X has 3 features, but"),
@@ -339,61 +337,39 @@ def test_streams_bring_the_same_model(kind, monkeypatch):
     np.testing.assert_array_equal(found.ensemble.heads, wanted.ensemble.heads)
 
 
-# Where there is no room for them
+# Tensors that cannot be read
 
 
-@contextmanager
-def limited(monkeypatch, limit, error=None):
-    """The device refuses what would make more than `limit` bytes at a time."""
-    live, empty, put = [0], TorchDevice.empty, TorchDevice.put
-
-    def counted(tensor):
-        size = tensor.numel() * tensor.element_size()
-        if live[0] + size > limit:
-            raise error or torch.OutOfMemoryError("out of memory")
-        live[0] += size
-        weakref.finalize(tensor, lambda: live.__setitem__(0, live[0] - size))
-        return tensor
-
-    with monkeypatch.context() as m:
-        m.setattr(TorchDevice, "empty", lambda self, *shape, **more: counted(empty(self, *shape, **more)))
-        m.setattr(TorchDevice, "put", lambda self, *args: counted(put(self, *args)))
-        yield
+@pytest.mark.parametrize("argument", ["X", "y", "sample_weight", "base_margin"])
+@pytest.mark.parametrize(("kind", "words"), [("meta", "which holds none"), ("quantised", "of dtype torch.quint8")])
+def test_tensors_without_numbers_are_refused_by_name(argument, kind, words):
+    shape = (60, 3) if argument == "X" else (60,)
+    odd = torch.empty(shape, device="meta")
+    if kind == "quantised":
+        odd = torch.quantize_per_tensor(torch.rand(shape), 0.1, 0, torch.quint8)
+    given = {"X": torch.rand(60, 3), "y": torch.rand(60), "sample_weight": None, "base_margin": None, argument: odd}
+    for device in ("cpu", "torch:cpu"):
+        with pytest.raises(ValueError, match=f"^{argument} must be a tensor of numbers, got one .*{words}"):
+            gbun.train({"device": device}, tuple(given.values()), 1)
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_where_memory_is_short_a_smaller_plan_is_tried(kind, monkeypatch):
-    data, plans, made = data_of(kind), [], assembly.make_device_plan
-    wanted, most, least = gbun.train(ON_TORCH, data, 3), gbun.plan(ON_TORCH, data).n_bytes, least_of(*data[:2])
-    monkeypatch.setattr(assembly, "make_device_plan", lambda *a, **more: plans.append(made(*a, **more)) or plans[-1])
-    with limited(monkeypatch, most // 3):
-        found = gbun.train(ON_TORCH, data, 3)
-    np.testing.assert_allclose(found.predict(data[0]), wanted.predict(data[0]), atol=2e-6)
-    assert len(plans) > 1
-    assert all(b.n_bytes < a.n_bytes for a, b in itertools.pairwise(plans))
-    needed = f"device='torch:cpu' ran out of memory with a plan for {least} bytes, and none needs less"
-    with limited(monkeypatch, 1000), pytest.raises(MemoryError, match=needed):
-        gbun.train(ON_TORCH, data, 3)
+@pytest.mark.parametrize("argument", ["y", "sample_weight", "base_margin"])
+def test_a_sparse_tensor_is_refused_where_columns_are_meant(argument):
+    given = {"y": torch.rand(60), "sample_weight": None, "base_margin": None, argument: torch.eye(60).to_sparse_coo()}
+    with pytest.raises(ValueError, match=f"^{argument} must be a dense tensor, got one with layout torch.sparse_coo"):
+        gbun.train({}, (torch.rand(60, 3), *given.values()), 1)
 
 
-def test_rows_that_do_not_fit_are_forgotten_before_others_are_made(monkeypatch):
-    alive, seen, made = weakref.WeakSet(), [], assembly.TrainingRows.__init__
-    monkeypatch.setattr(assembly.TrainingRows, "__init__", lambda self, *a: alive.add(self) or made(self, *a))
-    monkeypatch.setattr(TorchDevice, "give_back", lambda self: seen.append(len(alive)))
-
-    def greedy(y, scores, weight):
-        if len(y) > 300 and not torch.is_grad_enabled():  # on the device
-            raise torch.OutOfMemoryError("too many rows")
-        return weight * (scores - y), weight
-
-    gbun.train({**ON_TORCH, "objective": greedy}, data_of("dense"), 1)
-    assert set(seen) == {0}
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e5m2])
+@pytest.mark.parametrize("device", ["cpu", "torch:cpu"])
+def test_narrow_numbers_are_read(dtype, device):
+    X, y = torch.randn(60, 3).to(dtype), torch.arange(60.0)
+    model = gbun.train({**ON_TORCH, "device": device}, (X, y), 2)
+    np.testing.assert_array_equal(model.predict(X), model.predict(X.float()))
 
 
-def test_other_errors_are_not_taken_for_want_of_memory(monkeypatch):
-    for error in (RuntimeError("broken"), ValueError("wrong"), KeyboardInterrupt("enough")):
-        with limited(monkeypatch, 1000, error), pytest.raises(type(error), match=str(error)):
-            gbun.train(ON_TORCH, data_of("dense"), 1)
-    with pytest.raises(RuntimeError, match="can't allocate memory") as raised:
-        TorchDevice("torch:cpu").empty(2**50)
-    assert TorchDevice("torch:cpu").is_out_of_memory(raised.value)
+def test_complex_weights_and_margins_are_refused():
+    X, y = torch.rand(60, 3), torch.rand(60)
+    for name, more in {"sample_weight": (1j * y,), "base_margin": (None, 1j * y)}.items():
+        with pytest.raises(ValueError, match=f"{name} must hold real numbers"):
+            gbun.train({}, (X, y, *more), 1)

@@ -39,6 +39,21 @@ def host(array: Array) -> NDArray[Any]:
     return array.detach().cpu().numpy() if is_tensor(array) else np.asarray(array)
 
 
+def real_numbers(values: Any, name: str) -> NDArray[Any]:
+    """An argument's values as float64; `name` is the argument's.
+
+    >>> real_numbers([1, 2], "sample_weight")
+    array([1., 2.])
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise TypeError("a complex number has no order")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold real numbers, got {values!r:.80}") from None
+
+
 def sigmoid(x: Array) -> Array:
     """1 / (1 + e^-x)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -150,12 +149,16 @@ def placed_in_time(
     device: Device,
 ) -> Placed:
     """Rows on a device, by a plan for half the memory where the device turns out to have less than it said."""
+
+    def rehearsed() -> Placed:
+        found = placed(plan)
+        found[0].rehearse(objective)
+        return found
+
     while True:
-        found = attempt(plan, placed, objective, device)
+        found = device.unless_out_of_memory(rehearsed)
         if found is not None:
             return found
-        gc.collect()
-        device.give_back()
         tried = plan.n_bytes
         try:
             plan = planned(tried // 2)
@@ -166,23 +169,6 @@ def placed_in_time(
                     f"that many must be free there, or n_neurons smaller"
                 ) from None
             plan = planned(least.n_bytes)
-
-
-def attempt(
-    plan: Plan | DevicePlan,
-    placed: Callable[[Plan | DevicePlan], Placed],
-    objective: Objective,
-    device: Device,
-) -> Placed | None:
-    """Rows placed by a plan, and a round rehearsed; None, with nothing of them left, where memory ran out."""
-    try:
-        found = placed(plan)
-        found[0].rehearse(objective)
-    except Exception as error:
-        if device.is_out_of_memory(error):
-            return None
-        raise
-    return found
 
 
 def described(problem: Problem) -> Description:

@@ -6,11 +6,12 @@ which takes the path of a GPU on the processor.
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from gbun.dtypes import MEMBERSHIP, SUM
 from gbun.memory import free_memory
 from gbun.ranges import DeviceName
 
+Made = TypeVar("Made")
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
 
@@ -91,6 +93,17 @@ class Device:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
+
+    def unless_out_of_memory(self, make: Callable[[], Made]) -> Made | None:
+        """What `make` gives; None, with nothing of it left, where memory ran out."""
+        try:
+            return make()
+        except Exception as error:
+            if not self.is_out_of_memory(error):
+                raise
+        gc.collect()  # after the error is gone: its frames held what had been made
+        self.give_back()
+        return None
 
     @contextmanager
     def computing(self) -> Iterator[None]:

@@ -54,7 +54,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         watch and to stop early on. `init_model`: a model, or its file, to add rounds to.
         """
         check(self)
-        y, sample_weight = on_host(y), on_host(sample_weight)
+        y, sample_weight = on_host(y, "y"), on_host(sample_weight, "sample_weight")
         X, y = self._check_training_data(X, y)
         evals = {f"eval_{i}": Dataset(*pair) for i, pair in enumerate(_pairs(eval_set))}
         history = History()
@@ -105,7 +105,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         # other libraries need not be on the host.
         if is_frame(X):
             check_names(X, "X")
-        X = X if is_tensor(X) or not is_foreign(X) else on_host(X)
+        X = X if is_tensor(X) or not is_foreign(X) else on_host(X, "X")
         if is_frame(X) or is_tensor(X):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         return validate_data(self, X, reset=reset, accept_sparse=["csr", "csc", "coo"], **_CHECKS)

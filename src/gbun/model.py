@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gbun.arrays import Array
+from gbun.arrays import Array, real_numbers
 from gbun.data.features import Features
 from gbun.data.ingest import conform
 from gbun.data.tensors import like_input, on_host
@@ -17,6 +17,7 @@ from gbun.description import Description
 from gbun.devices import Device, TorchDevice, device_of
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows
+from gbun.kernels.device_plan import smallest
 from gbun.kernels.threads import Threads, one_blas_thread, thread_count, threads
 from gbun.memory import SHARE_OF_FREE
 from gbun.model_io import read_model, write_model
@@ -121,7 +122,7 @@ class Model:
         # Nothing is held while the caller looks at a stage: he may never ask for the next.
         where = device_of(device, n_threads=thread_count(n_jobs))
         features, margin = self._read(X, base_margin, where)
-        rows = self._rows(features, margin, Threads(n_jobs), where)
+        rows = self._rows(features, margin, Threads(n_jobs), where, int(SHARE_OF_FREE * where.free_bytes()))
         stages = self.ensemble.staged_scores(rows)
         for _ in range(self.n_rounds + 1):
             with one_blas_thread():
@@ -145,8 +146,29 @@ class Model:
             for first in range(0, n, BLOCK):
                 last = min(first + BLOCK, n)
                 own = None if margin is None else margin[first:last]
-                parts.append(ensemble.scores(self._rows(features.block(first, last), own, pool, where)))
+                parts.append(self._block_scores(ensemble, features.block(first, last), own, pool, where))
         return np.concatenate(parts)
+
+    def _block_scores(
+        self, ensemble: Ensemble, features: Features, margin: Array | None, pool: Threads, device: Device
+    ) -> Array:
+        """Scores of some rows, in smaller batches where a device turns out to have less memory than it said."""
+        if not isinstance(device, TorchDevice):
+            return ensemble.scores(self._rows(features, margin, pool, device))
+        budget = int(SHARE_OF_FREE * device.free_bytes())
+        least = smallest(features, ensemble.family.n_outputs, ensemble.n_scores, device).n_bytes
+        while True:
+            scores = device.unless_out_of_memory(
+                lambda: ensemble.scores(self._rows(features, margin, pool, device, budget))  # noqa: B023 - called here
+            )
+            if scores is not None:
+                return scores
+            if budget <= least:
+                raise MemoryError(
+                    f"device={device.name!r} ran out of memory with the smallest batches there are: {least} bytes must "
+                    "be free there"
+                )
+            budget = max(least, budget // 2)
 
     def _read(self, X: Any, base_margin: Any, device: Device) -> tuple[Features, Array | None]:
         e = self.ensemble
@@ -156,9 +178,8 @@ class Model:
             raise ValueError("X has no rows")
         return features, None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)
 
-    def _rows(self, features: Features, margin: Array | None, pool: Threads, device: Device) -> Rows:
-        e, budget = self.ensemble, int(SHARE_OF_FREE * device.free_bytes()) if isinstance(device, TorchDevice) else 0
-        scaled = e.scaling.apply(features)
+    def _rows(self, features: Features, margin: Array | None, pool: Threads, device: Device, budget: int = 0) -> Rows:
+        e, scaled = self.ensemble, self.ensemble.scaling.apply(features)
         return Rows(scaled, e.family, e.start, margin, pool, linear=e.linear, device=device, budget=budget)
 
     def _check_probabilities(self) -> None:
@@ -196,10 +217,7 @@ def load_model(path: str | Path) -> Model:
 
 
 def margin_array(base_margin: Any, n_rows: int, n_scores: int) -> FloatArray:
-    try:
-        margin = np.asarray(on_host(base_margin), dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"base_margin must hold numbers, got {base_margin!r:.80}") from None
+    margin = real_numbers(on_host(base_margin, "base_margin"), "base_margin")
     if margin.ndim == 1 and n_scores == 1:
         margin = margin[:, None]
     if margin.shape != (n_rows, n_scores):

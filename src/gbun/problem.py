@@ -112,7 +112,8 @@ def as_dataset(data: Data, name: str = "data") -> Dataset:
     if isinstance(data, tuple) and 2 <= len(data) <= 4:
         data = Dataset(*data)
     if isinstance(data, Dataset):
-        return Dataset(data.X, *(on_host(values) for values in (data.y, data.weight, data.base_margin)))
+        own = {"y": data.y, "sample_weight": data.weight, "base_margin": data.base_margin}
+        return Dataset(data.X, *(on_host(values, name) for name, values in own.items()))
     raise ValueError(
         f"{name} must be a gbun.Dataset or a tuple (X, y[, weight[, base_margin]]), got {type(data).__name__}"
     )

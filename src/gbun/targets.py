@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gbun.arrays import real_numbers
 from gbun.config import Parameters
 from gbun.dtypes import FloatArray
 from gbun.objectives import (
@@ -221,10 +222,7 @@ def weight_array(weight: Any, n_rows: int, name: str = "sample_weight") -> Float
     """Weights of the rows: finite, not negative, not all zero."""
     if weight is None:
         return np.ones(n_rows)
-    try:
-        array = np.asarray(weight, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must hold numbers, got {weight!r:.80}") from None
+    array = real_numbers(weight, name)
     if array.ndim == 0:
         array = np.full(n_rows, float(array))
     if array.shape != (n_rows,):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gbun.cli.labels import class_labels, is_text
+from gbun.cli.options import checked_device
 from gbun.cli.prediction import DEVICE_HELP, MODEL_HELP, ROUNDS_HELP
 from gbun.cli.screen import show_json, show_table
 from gbun.cli.tables import Input, fitted, read_labelled
@@ -41,6 +42,7 @@ def evaluate(
     from gbun.metrics import get_metric
     from gbun.model import load_model
 
+    checked_device(device)
     try:
         asked = [get_metric(name) for name in metric or ()]
     except ValueError as error:

@@ -98,6 +98,15 @@ def read_parameters(typed: Mapping[str, str | None]) -> Parameters:
         raise typer.BadParameter(str(error)) from None
 
 
+def checked_device(name: str) -> str:
+    """The name of a device that is here: told before data are read."""
+    from gbun.devices import device_of
+
+    if not DeviceName().admits(name):
+        raise typer.BadParameter(f"got {name!r}, expected {expected(DeviceName())}", param_hint="--device")
+    return device_of(name).name
+
+
 def value_of(text: str, admitted: Range) -> Any:
     """The value a text stands for; where it stands for none that is admitted, the text itself.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gbun.cli.options import checked_device
 from gbun.cli.tables import Input, check_output, fitted, read
 from gbun.ranges import DeviceName
 
@@ -43,6 +44,7 @@ def predict(
         raise typer.BadParameter(f"got {str(output)!r}, expected a .csv or .npy file, or -", param_hint="--output")
     from gbun.model import load_model
 
+    checked_device(device)
     if output != STDOUT:
         check_output(output, [model, data])
     fitting = load_model(model)

@@ -12,7 +12,7 @@ import typer
 
 from gbun.callbacks import Callback, Checkpoint, History, ProgressBar, TimeBudget
 from gbun.cli.labels import RULE, class_labels, guess_task, is_text
-from gbun.cli.options import option_name, read_parameters
+from gbun.cli.options import checked_device, option_name, read_parameters
 from gbun.cli.screen import remark, show_table, size_in_words
 from gbun.cli.tables import Input, check_output, fitted, read_labelled
 
@@ -65,6 +65,7 @@ def train(
     Several metrics are given with commas: --eval-metric auc,log_loss.
     """
     chosen = read_parameters(parameters)
+    checked_device(chosen.device)
     chosen = replace(chosen, verbose=0) if quiet else chosen
     run = Run(chosen, checkpoint, _optional_callbacks(chosen, checkpoint, checkpoint_every, time_budget), quiet)
     _check_outputs([model, checkpoint], [data, valid, labels])

@@ -36,7 +36,7 @@ def ingest(X: Any, name: str = "X", tensors: bool = False) -> tuple[Features, Sc
     >>> features.sparse.indptr, schema.kind
     (array([0, 2, 3]), 'names')
     """
-    features, schema = _ingest(matrix(X, tensors), name)
+    features, schema = _ingest(matrix(X, tensors, name), name)
     if schema.n_columns == 0:
         raise ValueError(f"{name} has no columns: nothing to learn from or to predict by")
     return features, schema
@@ -76,7 +76,7 @@ def conform(X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool 
     `dense` says whether training had dense columns: an array given for a sparse one, or the other way round, is
     turned into what the model was scaled for.
     """
-    X = matrix(X, tensors)
+    X = matrix(X, tensors, name)
     if schema.kind == "array" and scipy.sparse.issparse(X) == dense:
         X = _other_storage(X, name)
     if schema.kind in ("names", "tokens") and isinstance(X, (list, tuple)) and not len(X):

@@ -27,24 +27,33 @@ def is_foreign(value: Any) -> bool:
     return is_tensor(value) or (other and not isinstance(value, np.ndarray))
 
 
-def on_host(value: Any) -> Any:
-    """In NumPy if it is a foreign array, without a copy where it is on the host; anything else as it is."""
+def on_host(value: Any, name: str) -> Any:
+    """In NumPy if it is a foreign array, without a copy where it is on the host; anything else as it is.
+
+    `name` is the argument it came as.
+    """
     if not is_foreign(value):
         return value
     value = as_tensor_or_numpy(value)
-    return host(_strided(value)) if is_tensor(value) else value
+    if not is_tensor(value):
+        return value
+    if str(value.layout) != "torch.strided":
+        raise ValueError(
+            f"{name} must be a dense tensor, got one with layout {value.layout}; tensor.to_dense() makes one"
+        )
+    return host(_readable(value, name))
 
 
-def matrix(X: Any, keep: bool = False) -> Any:
+def matrix(X: Any, keep: bool = False, name: str = "X") -> Any:
     """Rows of features: NumPy's array, scipy's CSR matrix, or, where `keep` is said, the dense tensor."""
     if not is_foreign(X):
         return X
     X = as_tensor_or_numpy(X)
     if not is_tensor(X):
         return X
-    if X.is_sparse or str(X.layout).startswith("torch.sparse"):
-        return _csr(X)
-    X = _strided(X)
+    if str(X.layout) != "torch.strided":
+        return _csr(X, name)
+    X = _readable(X, name)
     return X if keep else host(X)
 
 
@@ -57,29 +66,25 @@ def as_tensor_or_numpy(value: Any) -> Any:
     return load_torch(f"an array of {type(value).__module__} that is not on the host").from_dlpack(value)
 
 
-def _strided(tensor: Any) -> Any:
-    """Dense, and of a kind of number NumPy has."""
-    if str(tensor.layout) != "torch.strided":
-        raise ValueError(
-            f"a dense tensor was expected, got one with layout {tensor.layout}; tensor.to_dense() makes one"
-        )
-    return _with_numpy_dtype(tensor)
+def _readable(tensor: Any, name: str) -> Any:
+    """Numbers of a kind that NumPy has."""
+    if tensor.device.type == "meta" or tensor.is_quantized:
+        what = "on the meta device, which holds none" if tensor.device.type == "meta" else f"of dtype {tensor.dtype}"
+        raise ValueError(f"{name} must be a tensor of numbers, got one {what}")
+    narrow = tensor.is_floating_point() and tensor.element_size() <= 2 and str(tensor.dtype) != "torch.float16"
+    return tensor.float() if narrow else tensor
 
 
-def _with_numpy_dtype(tensor: Any) -> Any:
-    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
-
-
-def _csr(tensor: Any) -> Any:
+def _csr(tensor: Any, name: str) -> Any:
     """scipy's view of a sparse tensor; of one that is not CSR, or not on the host, a copy."""
     layout = str(tensor.layout).removeprefix("torch.sparse_")
     if layout not in ("csr", "csc", "coo") or tensor.ndim != 2 or tensor.dense_dim() != 0:
         raise ValueError(
-            "X must be rows and columns of single numbers, a tensor that is dense, CSR, CSC or COO; got shape "
+            f"{name} must be rows and columns of single numbers, a tensor that is dense, CSR, CSC or COO; got shape "
             f"{tuple(tensor.shape)}, layout {tensor.layout}"
         )
     tensor = tensor.coalesce() if layout == "coo" else tensor
-    values, shape = _with_numpy_dtype(tensor.values()), tuple(tensor.shape)
+    values, shape = _readable(tensor.values(), name), tuple(tensor.shape)
     if layout == "coo":  # by scipy: torch would warn of what it thinks of its own CSR
         return scipy.sparse.coo_array((host(values), tuple(host(tensor.indices()))), shape=shape).tocsr()
     if layout == "csc":

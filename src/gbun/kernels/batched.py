@@ -16,7 +16,7 @@ from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import portable, triton_forward
 from gbun.kernels.batches import Batch, Batches
-from gbun.kernels.device_plan import HASHED, TABLE, WAITING, DevicePlan, Placement
+from gbun.kernels.device_plan import HASHED, HEADS, TABLE, WAITING, DevicePlan, Placement
 from gbun.kernels.dispatch import Derivatives, Picker, RowSums, Step
 from gbun.kernels.portable import Buffers, HashedWeights
 from gbun.networks import Family, Network
@@ -58,15 +58,17 @@ class BatchedKernels:
         """scores += P W for one round after the other."""
         if not steps:
             return
-        put = self.device.put
+        put, at_a_time = self.device.put, max(1, HEADS // steps[0].head.size)
         with self.device.computing():
-            made = [(self._weights(s.network), put(s.centre), put(s.factor), put(s.head)) for s in steps]
-            for batch in self.batches:
-                z = self._z[: len(batch)]
-                for weights, centre, factor, head in made:
-                    self._forward(weights, batch, z)
-                    portable.memberships(z, centre, factor, self.family.softmax_width)
-                    self._add(z, head, scores[batch.rows])
+            for first in range(0, len(steps), at_a_time):
+                own = steps[first : first + at_a_time]
+                made = [(self._weights(s.network), put(s.centre), put(s.factor), put(s.head)) for s in own]
+                for batch in self.batches:
+                    z = self._z[: len(batch)]
+                    for weights, centre, factor, head in made:
+                        self._forward(weights, batch, z)
+                        portable.memberships(z, centre, factor, self.family.softmax_width)
+                        self._add(z, head, scores[batch.rows])
 
     def _weights(self, network: Network) -> Weights:
         of_columns = HashedWeights.of(network, self.family.density, self._z) if self._has_dense else None

@@ -14,6 +14,7 @@ from gbun.memory import SHARE_OF_FREE, megabytes
 OUTPUTS = 2**23  # outputs of a batch: 32 MB, enough for any device to be busy
 GOOD_ROWS, FEW_ROWS = 2**12, 2**8  # of a batch that keeps a device busy, and of one that is still of use
 HASHED = 2**20  # weights of sparse features that the portable kernels make at a time
+HEADS = 2**20  # numbers in the heads of rounds that are on a device at a time: 4 MB, too little to plan for
 TABLE = 2**23  # weights of dense columns that are made at a time
 ENTRY_BYTES, ROW_BYTES = 12, 8  # of a sparse entry: two words and a value; of a row: where its entries begin
 SCORE_BYTES = 80  # of a score while derivatives are made of it
