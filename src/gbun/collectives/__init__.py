@@ -1,6 +1,6 @@
 """How workers agree: sums, broadcasts and gathers of small arrays. One process is a cluster of one."""
 
-from gbun.collectives.base import Collective
+from gbun.collectives.base import Collective, Wire, WorkerError
 from gbun.collectives.solo import Solo
 
-__all__ = ["Collective", "Solo"]
+__all__ = ["Collective", "Solo", "Wire", "WorkerError"]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+from numpy.typing import NDArray
 
 from gbun.dtypes import FloatArray
+
+Wire: TypeAlias = Sequence[tuple[int, str]]
+"""How numbers are written while they travel: (how many, format) one after the other; see `wire.FORMATS`."""
 
 
 class Collective(Protocol):
     """Rank, size, sum, broadcast, gather; nothing else.
 
-    Every message is a sum over rows, of a size that depends on K and C only (and once, before the first round, on the
-    number of dense columns): no row and no per-row value is ever passed to it.
+    Every worker calls the same of these in the same order. A message is a sum over rows, of a size that depends on K
+    and C only (and before the first round, on the number of dense columns or buckets): no row and no per-row value is
+    ever passed to it.
     """
 
     @property
@@ -20,11 +27,23 @@ class Collective(Protocol):
     @property
     def size(self) -> int: ...
 
-    def sum(self, values: FloatArray) -> FloatArray:
-        """The elementwise sum of every worker's `values`, the same bits on all of them."""
+    def sum(self, values: FloatArray, root: int | None = None, wire: Wire | None = None) -> FloatArray:
+        """The elementwise sum of every worker's `values`, the same bits on all of them.
 
-    def broadcast(self, values: FloatArray, root: int = 0) -> FloatArray:
-        """The root's `values` on every worker."""
+        With a `root`, the sum is wanted there only; elsewhere nothing comes back, an empty array, and half as much
+        travels. `wire` writes numbers of a vector narrower than float64.
+        """
 
-    def gather(self, values: FloatArray, root: int = 0) -> list[FloatArray] | None:
-        """Every worker's `values` in rank order on the root, None elsewhere."""
+    def broadcast(self, values: NDArray[Any], root: int = 0) -> NDArray[Any]:
+        """The root's `values` on every worker; the others' tell shape and dtype."""
+
+    def gather(self, values: NDArray[Any], root: int = 0) -> list[NDArray[Any]] | None:
+        """Every worker's `values`, a vector of a length of its own, in rank order on the root; None elsewhere."""
+
+
+class WorkerError(RuntimeError):
+    """A worker ended, or went silent, and so the job ends on all of them. `rank` is whose fault it was, if known."""
+
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gbun.collectives.base import Wire
 from gbun.dtypes import FloatArray
 
 
@@ -16,11 +21,11 @@ class Solo:
     rank = 0
     size = 1
 
-    def sum(self, values: FloatArray) -> FloatArray:
+    def sum(self, values: FloatArray, root: int | None = None, wire: Wire | None = None) -> FloatArray:
         return values
 
-    def broadcast(self, values: FloatArray, root: int = 0) -> FloatArray:
+    def broadcast(self, values: NDArray[Any], root: int = 0) -> NDArray[Any]:
         return values
 
-    def gather(self, values: FloatArray, root: int = 0) -> list[FloatArray] | None:
+    def gather(self, values: NDArray[Any], root: int = 0) -> list[NDArray[Any]] | None:
         return [values]
