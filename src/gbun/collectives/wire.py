@@ -68,11 +68,14 @@ def _n_bytes(count: int, name: str) -> int:
 def _narrow(values: FloatArray) -> NDArray[np.uint8]:
     blocks = np.zeros((-(-len(values) // BLOCK), BLOCK))
     blocks.reshape(-1)[: len(values)] = values
-    scale = (np.abs(blocks).max(axis=1, initial=0.0) / LARGEST).astype(np.float32)
-    scale = np.nextafter(
-        scale, np.float32(np.inf), where=scale > 0, out=scale
-    )  # rounded down, the largest would not fit
-    whole = np.rint(blocks / np.where(scale > 0, scale, 1.0)[:, None]).astype(np.int16)
+    largest = np.abs(blocks).max(axis=1, initial=0.0)
+    # A hair more than needed, or the largest might be rounded to what does not fit.
+    with np.errstate(over="ignore"):
+        scale = (largest * (1.0 + 2.0**-20) / LARGEST).astype(np.float32)
+    usable = np.isfinite(scale)
+    scale[~usable] = np.nan  # a block with something that is no number is none at all
+    by = np.where(usable & (scale > 0), scale, 1.0)[:, None]
+    whole = np.rint(np.where(usable[:, None], blocks, 0.0) / by).astype(np.int16)
     return np.concatenate([scale.view(np.uint8), whole.reshape(-1)[: len(values)].view(np.uint8)])
 
 
