@@ -77,10 +77,10 @@ def assert_close(found, z, size, n_terms):
     assert (np.abs(found - z) <= 2.0**-24 * (n_terms + 1) * size + 1e-30).all()
 
 
-def training(features, family, pool, n_scores=1, form="auto", hold=True, weight=None, exact=True):
+def training(features, family, pool, n_scores=1, form="auto", hold=True, weight=None, exact=True, ahead=False):
     plan = make_plan(features, family.n_outputs, n_scores, pool.count, memory_budget=10**10, form=form)
     weight = np.ones(features.n_rows) if weight is None else weight
-    return TrainingKernels(features, family, n_scores, replace(plan, hold=hold), pool, weight, exact)
+    return TrainingKernels(features, family, n_scores, replace(plan, hold=hold, ahead=ahead), pool, weight, exact)
 
 
 def outputs(features, net, n_jobs=1, form="auto"):

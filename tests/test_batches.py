@@ -130,8 +130,8 @@ def round_of(kernels, family, put, n, C, per_class, pick=None):
 
     first, second = family.draw(0), family.draw(1)
     split = np.linspace(-0.3, 0.3, family.n_outputs, dtype=np.float32), np.full(family.n_outputs, 1.5, dtype=np.float32)
-    found = [kernels.first_pass(first, None, scores)[0], *kernels.second_pass(*split, derivatives, pick)]
-    found += kernels.first_pass(second, head, scores, lambda at: host(scores[at]).sum(axis=0))
+    found = [kernels.first_pass(first, None, scores), *kernels.second_pass(*split, derivatives, pick)]
+    found.append(kernels.first_pass(second, head, scores))
     found += kernels.second_pass(*split, derivatives, pick)
     kernels.add_step(head, scores)
     kernels.add_rounds([Step(net, *split, head) for net in (first, second)], scores)
@@ -178,7 +178,7 @@ def test_few_rows_are_summed_in_float64_and_many_nearly_so(exact, lost, device):
     kernels.first_pass(family.draw(0), None, device.put(np.zeros((600, 1))))
     split = np.zeros(16, dtype=np.float32), np.ones(16, dtype=np.float32)
     A, B, _ = kernels.second_pass(*split, lambda at: (device.put(y[at, None]), device.put(weight[at])))
-    p = host(kernels._held).astype(np.float64)
+    p = host(kernels.rounds.newest.buffer).astype(np.float64)
     for found, wanted in ((A, (weight[:, None] * p).T @ p), (B, p.T @ y[:, None])):
         np.testing.assert_allclose(found, wanted, atol=lost * np.abs(wanted).max())
 
@@ -334,7 +334,7 @@ def pointers(thing):
     if torch.is_tensor(thing):
         return {thing.data_ptr()}
     if type(thing).__module__.startswith("gbun.kernels."):
-        thing = {k: v for k, v in vars(thing).items() if k not in ("_current", "_table", "_split", "filled")}
+        thing = {k: v for k, v in vars(thing).items() if k not in ("made", "split", "_table", "filled")}
     inside = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else ()
     return set().union(*map(pointers, inside))
 

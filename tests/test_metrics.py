@@ -366,11 +366,10 @@ def test_what_is_not_a_class_code_is_named(name, code):
         evaluate(name, np.array([0.0, code]), np.full((2, 3), 1 / 3), np.ones(2))
 
 
-@pytest.mark.parametrize("metric", [*RANKED, lambda y, response, weight: 0.0])
-def test_rows_of_several_workers_are_not_ranked(metric):
+def test_a_function_of_all_rows_does_not_see_those_of_several_workers():
     y, response, weight = make_rows("binary", 5, seed=0)
-    with pytest.raises(ValueError, match=r"needs all rows in one place.*log_loss"):
-        evaluate(metric, y, response, weight, Pair())
+    with pytest.raises(ValueError, match=r"'strange' needs all rows in one place.*log_loss.*RowMetric"):
+        evaluate(("strange", lambda y, response, weight: 0.0, False), y, response, weight, Pair())
 
 
 # Registry

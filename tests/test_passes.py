@@ -132,7 +132,7 @@ def passes(
     with threads(n_jobs) as pool:
         kernels = training(features, family, pool, C, hold=hold, weight=weight, exact=exact)
         for t in range(2):
-            results.append(kernels.first_pass(family.draw(t), head if t else None, scores)[0])
+            results.append(kernels.first_pass(family.draw(t), head if t else None, scores))
             results += kernels.second_pass(centre, factor, lambda at: (g[at], h[at]), pick)
         kernels.add_step(head, scores)
         results += [scores, kernels.sum_rows(lambda at: g[at].sum(axis=0))]
@@ -200,16 +200,34 @@ def test_working_memory_is_allocated_once(monkeypatch, K, hold):
     assert peak < partial_sums + 2**18  # far below a chunk's outputs, 4 x 1125 x K, times the number of chunks
 
 
-def test_further_sums_see_the_new_scores():
-    features, head = mixed(900)[1], np.ones((24, 1), dtype=np.float32)
-    with threads(2) as pool:
-        kernels = training(features, network(24, n_columns=11).family, pool)
-        scores, net = np.zeros((900, 1)), kernels.family.draw(0)
-        _, none = kernels.first_pass(net, None, scores)
-        assert none.shape == (0,)
-        kernels.second_pass(*np.ones((2, 24), np.float32), lambda at: (scores[at], scores[at][:, 0]))
-        _, total = kernels.first_pass(net, head, scores, lambda at: scores[at].sum(axis=0))
-    np.testing.assert_allclose(total, 900.0, rtol=1e-6)  # memberships add up to 1
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("hold", [True, False])
+def test_rounds_forwarded_ahead_give_the_bits_of_rounds_in_turn(hold, n_jobs, exact):
+    features, K, T = mixed(900)[1], 24, 6
+    split, head = np.ones((2, K), np.float32), np.linspace(-1, 1, K, dtype=np.float32)[:, None]
+    found = []
+    for ahead in (False, True):
+        with threads(n_jobs) as pool:
+            kernels = training(features, network(K, n_columns=11).family, pool, hold=hold, ahead=ahead, exact=exact)
+            scores, nets, sums = np.zeros((900, 1)), [kernels.family.draw(t) for t in range(T)], []
+
+            def derivatives(at, scores=scores):
+                return np.tanh(scores[at]) - 0.1, 1.0 + scores[at][:, 0] ** 2
+
+            moments = [kernels.first_pass(net, None, scores) for net in nets[:2]] if ahead else []
+            for t in range(T):
+                before = head * (0.5 + t) if t else None
+                if not ahead:
+                    moments.append(kernels.first_pass(nets[t], before, scores))
+                sums += kernels.second_pass(*split, derivatives, None, *((before, scores) if ahead else ()))
+                if ahead and t + 2 < T:
+                    moments.append(kernels.first_pass(nets[t + 2], None, scores))
+            kernels.add_step(head, scores)
+            found.append([*moments, *sums, scores])
+    assert len(found[0]) == 4 * T + 1
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 # A worker whose share has no rows still takes part in every sum
@@ -221,9 +239,8 @@ def test_no_rows_give_zeros(h_shape):
     with threads(1) as pool:
         kernels = training(features, network(6, n_columns=4).family, pool, 2)
         scores = np.zeros((0, 2))
-        moments, more = kernels.first_pass(kernels.family.draw(0), None, scores, lambda at: scores[at].sum(axis=0))
+        moments = kernels.first_pass(kernels.family.draw(0), None, scores)
         np.testing.assert_array_equal(moments, np.zeros((2, 6)))
-        np.testing.assert_array_equal(more, np.zeros(2))
         np.testing.assert_array_equal(kernels.sum_rows(lambda at: scores[at].sum(axis=0)), np.zeros(2))
         A, B, curvature = kernels.second_pass(
             *np.ones((2, 6), np.float32), lambda at: (np.zeros((0, 2)), np.zeros(h_shape))

@@ -347,13 +347,6 @@ def test_any_division_among_workers_gives_the_same_scaling(name, form, what):
         assert team.shapes <= {(6,), (m,), (m + 1,), (2, m)}
 
 
-def test_deviations_of_sparse_columns_need_all_rows_in_one_place():
-    features, schema = ingest(scipy.sparse.csr_array(numbers()))
-    with pytest.raises(ValueError, match="scale='standard' on sparse columns needs all rows in one place"):
-        Team(2).run(lambda rows, c: fit_scaling("standard", rows, np.ones(30), c, schema),
-                    [features.block(0, 30), features.block(30, 60)])  # fmt: skip
-
-
 # Files
 
 

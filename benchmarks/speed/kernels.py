@@ -129,7 +129,7 @@ def gram_row(K: int, options: Options, pool: Threads, peaks: Peaks) -> Row:
 def second_pass_seconds(training: Training, pick: Any) -> float:
     """A second pass over fresh outputs; making those is not timed."""
     shard, own = training.shard, training.rows
-    norm = normaliser(shard.n_rows, shard.n_rows, own.first_pass(training.family.draw(0))[0])
+    norm = normaliser(shard.n_rows, shard.n_rows, own.first_pass(training.family.draw(0)))
 
     def derivatives(at: slice) -> Any:
         return training.objective.derivatives(shard.y[at], own.scores[at], shard.weight[at])

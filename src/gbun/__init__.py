@@ -28,6 +28,8 @@ _HOMES = {
     "load_model": "gbun.model",
     "Parameters": "gbun.config",
     "TorchLoss": "gbun.objectives",
+    "WorkerError": "gbun.collectives",
+    "distributed": "gbun.distributed",
     "callbacks": "gbun.callbacks",
     "metrics": "gbun.metrics",
     "objectives": "gbun.objectives",
@@ -45,6 +47,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "load_model",
     "Parameters",
     "TorchLoss",
+    "distributed",
+    "WorkerError",
     "callbacks",
     "metrics",
     "networks",
@@ -52,7 +56,8 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
 ]
 
 if TYPE_CHECKING:
-    from gbun import callbacks, metrics, networks, objectives
+    from gbun import callbacks, distributed, metrics, networks, objectives
+    from gbun.collectives import WorkerError
     from gbun.config import Parameters
     from gbun.crossvalidation import cv
     from gbun.estimators import GBUNClassifier, GBUNRegressor

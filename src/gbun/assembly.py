@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gbun.boosting import Evaluation, Training
-from gbun.collectives import Collective, Solo
+from gbun.boosting import Evaluation, Training, take_rounds
+from gbun.collectives import Collective, Courier
 from gbun.config import Parameters, parameter_fields
 from gbun.data.buckets import Buckets, buckets_for
 from gbun.data.features import Features, Schema, Shard
@@ -27,8 +27,8 @@ from gbun.defaults import (
 )
 from gbun.description import Description
 from gbun.devices import Device, TorchDevice, device_of
-from gbun.dtypes import FloatArray
-from gbun.ensemble import Rows, TrainingRows
+from gbun.dtypes import SUM, FloatArray
+from gbun.ensemble import Ensemble, Rows, TrainingRows
 from gbun.kernels import DevicePlan, Plan, TooLittle, make_device_plan, make_plan
 from gbun.kernels.linear import weight_count
 from gbun.kernels.sampling import gram_sample
@@ -41,7 +41,6 @@ from gbun.networks import Family
 from gbun.objectives import Custom, Objective
 from gbun.problem import Problem
 from gbun.ranges import size_in_bytes
-from gbun.solve import Normaliser
 from gbun.targets import Target
 
 Placed = tuple[TrainingRows, list[Evaluation]]
@@ -56,9 +55,9 @@ class Settled:
     l2: float | None = None
 
     @classmethod
-    def by(cls, training: Training) -> Settled:
-        linear = training.linear
-        return cls(training.family, *(("constant", None) if linear is None else ("linear", linear.l2)))
+    def by(cls, of: Training | Ensemble) -> Settled:
+        linear = of.linear
+        return cls(of.family, *(("constant", None) if linear is None else ("linear", linear.l2)))
 
 
 def assemble(
@@ -66,17 +65,18 @@ def assemble(
     pool: Threads,
     decides: str | None = None,
     settled: Settled | None = None,
-    collective: Collective | None = None,
     side_by_side: int = 1,
+    known: Model | None = None,
 ) -> Training:
     """A `Training` before its first round, or after the last one of the initial model.
 
     `decides` names the evaluation set that chooses what is not settled. As many as `side_by_side` share the memory.
+    `known` has the start and some rounds of this very training, from a run that was cut short.
     """
-    parameters, shard, initial = problem.parameters, problem.shard, problem.initial
-    collective, settled = collective or Solo(), settled or Settled()
-    n_rows, n_counting = int(collective.sum(np.array([float(shard.n_rows)]))[0]), counting_rows(shard, collective)
-    family, scaling, objective, start, linear = beginning(problem, settled, collective, n_counting)
+    parameters, shard, initial = problem.parameters, problem.shard, known or problem.initial
+    collective, settled = problem.collective, settled or Settled()
+    n_rows, n_counting, total_weight = of_all_rows(shard, collective)
+    family, scaling, objective, start, linear = beginning(problem, initial, settled, collective, n_counting)
     features, exact = scaling.apply(shard.features), n_rows <= EXACT_ROWS
     watched = {name: scaling.apply(s.features) for name, s in problem.shards.items()}
     metrics = metrics_for(parameters, objective)
@@ -90,7 +90,7 @@ def assemble(
     def planned(budget: int | None = None) -> Plan | DevicePlan:
         return plan_for(
             parameters, features, family, objective, len(start), n_rows, pool.count, list(watched.values()), n_weights,
-            side_by_side, device, budget,
+            side_by_side, device, budget, isinstance(collective, Courier),
         )  # fmt: skip
 
     memory = planned()
@@ -118,18 +118,18 @@ def assemble(
     sample = gram_sample(family.seed, memory.gram_share, shard.features, shard.y)
     training = Training(
         parameters, family, scaling, objective, start, linear, described(problem), shard, rows, sample, evaluations,
-        metrics, collective, parameters.learning_rate,
+        metrics, collective, total_weight, n_counting, parameters.learning_rate,
     )  # fmt: skip
-    if initial is not None:
-        replay(training, initial)
+    if problem.initial is not None:
+        replay(training, problem.initial)
     return training
 
 
 def beginning(
-    problem: Problem, settled: Settled, collective: Collective, n_counting: int
+    problem: Problem, initial: Model | None, settled: Settled, collective: Collective, n_counting: int
 ) -> tuple[Family, Scaling, Objective, FloatArray, LinearStart | None]:
     """Networks, scaling, loss and start: those of the initial model, or new ones."""
-    parameters, target, shard, initial = problem.parameters, problem.target, problem.shard, problem.initial
+    parameters, target, shard = problem.parameters, problem.target, problem.shard
     if initial is None:
         family = settled.family or family_for(parameters, shard.features, problem.schema, n_counting)
         scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
@@ -218,9 +218,11 @@ def buckets_of(
     return buckets_for(features.sparse.counting(weight), n_columns, n_scores, collective, parameters.linear_bits)
 
 
-def counting_rows(rows: Shard, collective: Collective) -> int:
-    """How many rows of all workers have a weight."""
-    return int(collective.sum(np.array([float(np.count_nonzero(rows.weight))]))[0])
+def of_all_rows(rows: Shard, collective: Collective) -> tuple[int, int, float]:
+    """How many rows all workers have, how many of them have a weight, and the sum of their weights."""
+    own = np.array([rows.n_rows, np.count_nonzero(rows.weight), rows.weight.sum()], dtype=SUM)
+    n_rows, n_counting, total_weight = collective.sum(own).tolist()
+    return int(n_rows), int(n_counting), total_weight
 
 
 def plan_for(
@@ -236,10 +238,11 @@ def plan_for(
     side_by_side: int = 1,
     device: Device | None = None,
     budget: int | None = None,
+    ahead: bool = False,
 ) -> Plan | DevicePlan:
     """`n_rows` are those of all workers, `n_weights` those of a linear start for each score.
 
-    `budget` takes the place of the one among the parameters.
+    `budget` takes the place of the one among the parameters; `ahead`: sums travel.
     """
     given = size_in_bytes(parameters.memory_budget)
     if budget is None and given is not None:
@@ -251,6 +254,7 @@ def plan_for(
         "exact": n_rows <= EXACT_ROWS,
         "gram_share": gram_share(parameters.gram_rows, n_rows, family.n_outputs),
         "watched": watched,
+        "ahead": ahead,
     }
     if isinstance(device, TorchDevice):
         wanted["score_bytes"] = objective.score_bytes
@@ -262,12 +266,9 @@ def plan_for(
 
 def replay(training: Training, initial: Model) -> None:
     """Bring the scores of all rows to where `initial` left them."""
-    e = initial.ensemble
-    training.rows.add_rounds(e.steps)
-    for evaluation in training.evaluations:
-        evaluation.rows.add_rounds(e.steps)
-    training.normalisers = [Normaliser(c, f) for c, f in zip(e.centres, e.factors, strict=True)]
-    training.heads = list(e.heads)
+    for t in range(initial.n_rounds):
+        training.take(initial.ensemble, t)
+    take_rounds(training, initial.ensemble.steps)
 
 
 NETWORK_PARAMETERS = (

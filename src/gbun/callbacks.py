@@ -51,6 +51,50 @@ class Callback:
         """Called when a round raises, also on Ctrl-C: the complete rounds are still there."""
 
 
+class Watch:
+    """The callbacks of a training, told of it in order; where it fails, they are told that too."""
+
+    def __init__(self, training: Training, callbacks: Sequence[Callback], n_rounds: int) -> None:
+        self.training, self.n_rounds, self.first = training, n_rounds, training.n_rounds
+        self.callbacks, self.watching = sorted(callbacks, key=lambda c: c.last), list[Callback]()
+
+    def __enter__(self) -> Watch:
+        self.began = perf_counter()
+        try:
+            for callback in self.callbacks:
+                callback.before_training(self.training, self.n_rounds)
+                self.watching.append(callback)
+        except BaseException:
+            self._failed()
+            raise
+        return self
+
+    def hears(self, round_: int, evaluations: Evaluations) -> bool:
+        """What the model is worth after a round, or (one before the first) at the start; True: that is enough."""
+        report = RoundReport(round_, evaluations, perf_counter() - self.began)
+        if round_ < self.first:
+            for callback in self.watching:
+                callback.after_start(self.training, report)
+            return False
+        return any([callback.after_round(self.training, report) for callback in self.watching])  # noqa: C419 - all see it
+
+    def before_round(self, run: Training, round_: int) -> None:
+        for callback in self.watching:
+            callback.before_round(run, round_)
+
+    def end(self) -> None:
+        for callback in self.watching:
+            callback.after_training(self.training)
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:
+            self._failed()
+
+    def _failed(self) -> None:
+        for callback in self.watching:
+            callback.on_failure(self.training)
+
+
 class History(Callback):
     """Keeps every metric of every round: `values[set][metric]` is a list; `start` has those before the first round."""
 
@@ -146,8 +190,8 @@ class EarlyStopping(Callback):
 class Checkpoint(Callback):
     """Writes the model to `path` every `every` rounds, at the end, and when training is interrupted.
 
-    The file is an ordinary model: load it, predict with it, or continue from it with `init_model`. During a trial it is
-    the trial's, which has seen part of the rows.
+    The file is an ordinary model: load it, predict with it, or add rounds to it with `init_model`; with `resume` a
+    training that was cut short goes on from it. During a trial it is the trial's, which has seen part of the rows.
     """
 
     last = True  # early stopping cuts the model back first
@@ -175,7 +219,7 @@ class Checkpoint(Callback):
             self._write(training)
 
     def _write(self, training: Training) -> None:
-        training.model().save_model(self.path)
+        training.checkpoint().save_model(self.path)
 
 
 class LearningRateSchedule(Callback):

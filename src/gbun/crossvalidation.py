@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from gbun.assembly import assemble
-from gbun.boosting import Training, add_round, evaluate
+from gbun.boosting import Training, add_round
 from gbun.callbacks import EarlyStopping
 from gbun.config import Parameters, parameters_from
 from gbun.data.ingest import ingest
 from gbun.defaults import MOST_ROUNDS, PATIENCE
 from gbun.kernels.threads import Threads, threads
 from gbun.problem import Data, Problem, as_dataset, make_shard
+from gbun.rounds import evaluate
 from gbun.splits import deal
 from gbun.targets import make_target
 from gbun.training import with_rounds

@@ -16,7 +16,7 @@ from gbun.data.scaling import Scaling
 from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import BatchedKernels, BatchedTrainingKernels, DevicePlan, Kernels, Plan, Step, TrainingKernels, place
-from gbun.kernels.dispatch import Derivatives, Picker, RowSums
+from gbun.kernels.dispatch import Derivatives, Picker
 from gbun.kernels.threads import Threads
 from gbun.linear import LinearStart
 from gbun.networks import Family, Network
@@ -126,8 +126,8 @@ class Rows:
 class TrainingRows:
     """The rows a model learns from: a round takes two passes over them, and they wait for the head in between.
 
-    The step of a round is added by the first pass of the next, which has every chunk in its cache anyway; whoever
-    asks for the scores before that gets them complete.
+    The step of a round is added by the next pass that has every chunk in its cache anyway: the first of the next round,
+    or, where that was forwarded before the step was known, the second. Whoever asks for the scores gets them complete.
     """
 
     def __init__(
@@ -192,17 +192,25 @@ class TrainingRows:
         """Rounds that another training found."""
         self.kernels.add_rounds(steps, self.scores)
 
-    def first_pass(self, network: Network, more: RowSums | None = None) -> tuple[FloatArray, FloatArray]:
-        """Outputs of the network and their moments [sum w z ; sum w z^2]; and what `more` sums up at the new scores."""
+    def first_pass(self, network: Network) -> FloatArray:
+        """scores += the step that waits; outputs of the network and their moments [sum w z ; sum w z^2]."""
         head, self._waiting = self._waiting, None
         with self._whole():
-            return self.kernels.first_pass(network, head, self._scores, more)
+            return self.kernels.first_pass(network, head, self._scores)
+
+    def forward(self, network: Network) -> FloatArray:
+        """Outputs of the network and their moments, while a step is still to come."""
+        return self.kernels.first_pass(network, None, self._scores)
 
     def second_pass(
         self, normaliser: Normaliser, derivatives: Derivatives, pick: Picker | None = None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Memberships P, and of them A = P'HP, B = P'G and [sum h, sum h of the rows picked for A]."""
-        return self.kernels.second_pass(normaliser.centre, tempered(normaliser, self.family), derivatives, pick)
+        """scores += the step that waits, if one does; memberships P, and of them A = P'HP, B = P'G and
+        [sum h, sum h of the rows picked for A]."""
+        head, self._waiting = self._waiting, None
+        with self._whole():
+            split = normaliser.centre, tempered(normaliser, self.family)
+            return self.kernels.second_pass(*split, derivatives, pick, head, self._scores)
 
     @property
     def rounding(self) -> float | None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gbun.collectives import Collective
 from gbun.data.features import Features
-from gbun.dtypes import FloatArray, IntArray
+from gbun.dtypes import SUM, FloatArray, IntArray
 from gbun.kernels.sampling import content_keys, mixed
 
 
@@ -64,16 +64,21 @@ def chances(features: Features, y: FloatArray, seed: int) -> FloatArray:
     return np.asarray((mixed(keys) >> np.uint64(11)) * 2.0**-53)
 
 
+def weights_of(part: IntArray, weight: FloatArray, n_parts: int) -> FloatArray:
+    """The weight of each part; in float64 also where there is no row, of which NumPy makes integers."""
+    return np.bincount(part, weight, n_parts).astype(SUM, copy=False)
+
+
 def _threshold(
     chance: FloatArray, part: IntArray, weight: FloatArray, fraction: float, collective: Collective
 ) -> FloatArray:
     """For each row, the largest threshold by which no more than `fraction` of its part's weight is below."""
     n_parts = int(_largest(part, collective)) + 1
-    wanted = collective.sum(np.bincount(part, weight, n_parts)) * fraction * (1.0 + 1e-9)
+    wanted = collective.sum(weights_of(part, weight, n_parts)) * fraction * (1.0 + 1e-9)
     low, high = np.zeros(n_parts), np.ones(n_parts)
     for _ in range(53):
         middle = 0.5 * (low + high)
-        fits = collective.sum(np.bincount(part, weight * (chance < middle[part]), n_parts)) <= wanted
+        fits = collective.sum(weights_of(part, weight * (chance < middle[part]), n_parts)) <= wanted
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return low[part]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from gbun.assembly import Settled, assemble, buckets_of, counting_rows, plan_for
-from gbun.boosting import Training, boost, evaluate
+from gbun.agreement import together
+from gbun.assembly import Settled, assemble, buckets_of, of_all_rows, plan_for
+from gbun.boosting import PLANNED, Training, boost
 from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
-from gbun.collectives import Solo
+from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, parameter_fields, parameters_from
 from gbun.data.features import Shard
 from gbun.data.ingest import conform, ingest
@@ -34,6 +36,7 @@ from gbun.kernels.threads import Threads, thread_count, threads
 from gbun.metrics import get_metric
 from gbun.model import Model, load_model
 from gbun.problem import Data, Dataset, Problem, as_dataset, named_sets, read
+from gbun.rounds import evaluate
 from gbun.targets import make_target, weight_array
 
 
@@ -46,13 +49,18 @@ def train(
     callbacks: Sequence[Callback] = (),
     init_model: Model | str | Path | None = None,
     task: str | None = None,
+    resume: str | Path | None = None,
+    collective: Collective | None = None,
 ) -> Model:
     """Train a model.
 
     `params` are the names of `gbun.Parameters`; `num_boost_round` is another way to say n_estimators. `data` is a
     `Dataset` or a tuple (X, y[, weight[, base_margin]]). `evals` are further sets to watch, {name: data} or
     [(data, name)]. `init_model` is a model, or its file, to which rounds are added. `task` is "classification" or
-    "regression"; None lets the objective decide, and y's type where the objective is "auto".
+    "regression"; None lets the objective decide, and y's type where the objective is "auto". `resume` is the file of a
+    `Checkpoint` that this training wrote before it was cut short: if it is there, training goes on from it and ends
+    with the model it would have had. `collective` is how sums are completed where `data` is a worker's share of the
+    rows; `gbun.distributed.train` has one.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))
@@ -65,40 +73,77 @@ def train(
     """
     parameters = with_rounds(parameters_from(params), num_boost_round)
     check_callbacks(callbacks)
-    initial = (
-        load_model(init_model) if isinstance(init_model, (str, Path)) else getattr(init_model, "model_", init_model)
-    )
-    if not (initial is None or isinstance(initial, Model)):
-        raise ValueError(f"init_model must be a gbun.Model or the path of one, got {type(initial).__name__}")
+    collective = collective or Solo()
+    initial = initial_model(init_model, collective)
+    known = None if resume is None else checkpointed(Path(resume), collective)
     if task not in (None, "classification", "regression"):
         raise ValueError(f"task must be 'classification', 'regression' or None, got {task!r}")
     with threads(parameters.n_jobs) as pool:
-        problem = read(parameters, as_dataset(data), named_sets(evals), initial, task)
-        return run(problem, pool, callbacks).model()
+        problem = read(parameters, as_dataset(data), named_sets(evals), initial, task, collective)
+        return run(problem, pool, callbacks, known).model()
 
 
-def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> Training:
-    """Train. Where nobody says how many rounds help, a trial on part of the rows finds out."""
+def initial_model(given: Any, collective: Collective) -> Model | None:
+    """The model to add rounds to; of a file, the first worker's."""
+    initial = (
+        shared_model(Path(given), collective) if isinstance(given, (str, Path)) else getattr(given, "model_", given)
+    )
+    if not (initial is None or isinstance(initial, Model)):
+        raise ValueError(f"init_model must be a gbun.Model or the path of one, got {type(initial).__name__}")
+    return initial
+
+
+def shared_model(path: Path, collective: Collective) -> Model:
+    """The model in a file; among workers, in the first one's file: the others need not have it."""
+    if collective.size == 1:
+        return load_model(path)
+    first = collective.rank == 0
+    data = together(collective, lambda: path.read_bytes() if first else b"")
+    length = int(collective.broadcast(np.array([len(data)]))[0])
+    told = collective.broadcast(np.frombuffer(data, dtype=np.uint8) if first else np.zeros(length, dtype=np.uint8))
+
+    def read_again() -> Model:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / path.name
+            copy.write_bytes(told.tobytes())
+            return load_model(path if first else copy)
+
+    return together(collective, read_again)
+
+
+def checkpointed(path: Path, collective: Collective) -> Model | None:
+    """What a run that was cut short has left; nothing, if it wrote no file, or one of its trial only."""
+    if not collective.broadcast(np.array([path.exists()]))[0]:
+        return None
+    found = shared_model(path, collective)
+    return found if PLANNED in found.description.parameters else None
+
+
+def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = (), known: Model | None = None) -> Training:
+    """Train. Where nobody says how many rounds help, a trial on part of the rows finds out.
+
+    `known` is what an earlier run of this training has left: its trial, if it had one, and some rounds.
+    """
     parameters, rows = problem.parameters, problem.shard
     n_rounds, patience = parameters.n_estimators, parameters.early_stopping_rounds
     own_stopper = any(isinstance(callback, EarlyStopping) for callback in callbacks)
     nothing_said = n_rounds is None and patience is None and problem.initial is None and not own_stopper
-    n_rows = counting_rows(rows, Solo())
+    n_rows = of_all_rows(rows, problem.collective)[1]
     if nothing_said and n_rows >= LEAST_ROWS_TO_HOLD_OUT:
         patience = PATIENCE
     if n_rounds is None:
         n_rounds = UNJUDGED_ROUNDS if patience is None and not own_stopper else MOST_ROUNDS
     if patience is None or (problem.shards and not nothing_said):
-        return trained(problem, n_rounds, patience, pool, callbacks)
+        return trained(problem, n_rounds, patience, pool, callbacks, known=known)
     if problem.initial is not None:
         raise ValueError(
             "early_stopping_rounds with init_model needs an evaluation set: rows held out now may be rows that the "
             "model has learnt from"
         )
-    parts = problem.parts(nothing_said and parameters.refit and n_rows < FEW_ROWS_TO_JUDGE_BY, rows, Solo())
+    parts = problem.parts(nothing_said and parameters.refit and n_rows < FEW_ROWS_TO_JUDGE_BY, rows, problem.collective)
     if not parts:
         if nothing_said:
-            return trained(problem, UNJUDGED_ROUNDS, None, pool, callbacks)
+            return trained(problem, UNJUDGED_ROUNDS, None, pool, callbacks, known=known)
         raise ValueError(
             f"validation_fraction={parameters.validation_fraction} of {rows.n_rows} rows leaves a side empty (equal "
             "rows stay together); pass an evaluation set, or train without early stopping"
@@ -106,10 +151,13 @@ def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = ()) -> 
     if not parameters.refit:
         fit, judge = parts[0]
         problem = replace(problem, shard=fit, shards={**problem.shards, judges_name(problem): judge})
-        return trained(problem, n_rounds, patience, pool, callbacks)
-    tried = trial(problem, parts, n_rounds, patience, pool, [c for c in callbacks if c.during_trial])
+        return trained(problem, n_rounds, patience, pool, callbacks, known=known)
+    if known is None:
+        tried = trial(problem, parts, n_rounds, patience, pool, [c for c in callbacks if c.during_trial])
+    else:
+        tried = Tried.by(known)
     del parts  # copies of the rows
-    return trained(problem, tried.n_rounds, None, pool, callbacks, tried.settled, tried)
+    return trained(problem, tried.n_rounds, None, pool, callbacks, tried.settled, tried, known)
 
 
 @dataclass(frozen=True)
@@ -120,6 +168,12 @@ class Tried:
     best_round: int | None
     best_score: float | None
     settled: Settled
+
+    @classmethod
+    def by(cls, known: Model) -> Tried:
+        """As a checkpoint remembers it."""
+        found = known.description
+        return cls(found.parameters[PLANNED], found.best_round, found.best_score, Settled.by(known.ensemble))
 
 
 def trial(
@@ -134,7 +188,7 @@ def trial(
 
     Rounds help the longer the more rows there are to learn from: all rows get as many more as they are more.
     """
-    n_rows = counting_rows(problem.shard, Solo())
+    _, n_rows, total_weight = of_all_rows(problem.shard, problem.collective)
     family = family_for(problem.parameters, problem.shard.features, problem.schema, n_rows)
     settled, name = Settled(family), judges_name(problem)
     if len(parts) > 1:  # one start for all, chosen by all of them
@@ -148,7 +202,7 @@ def trial(
     judge_by_a_number(runs, name)
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")]
     boost(runs[0], n_rounds, [*watchers, stopper(problem, runs, patience)], runs[1:])
-    share = np.mean([fit.weight.sum() for fit, _ in parts]) / problem.shard.weight.sum()
+    share = np.mean([run.total_weight for run in runs]) / total_weight
     for_all = min(n_rounds, round(runs[0].n_rounds / share))
     return Tried(for_all, runs[0].best_round, runs[0].best_score, Settled.by(runs[0]))
 
@@ -173,12 +227,14 @@ def trained(
     callbacks: Sequence[Callback] = (),
     settled: Settled | None = None,
     tried: Tried | None = None,
+    known: Model | None = None,
 ) -> Training:
     """Boosted for `n_rounds`, or until the last evaluation set sees no improvement for `patience` rounds.
 
     `tried` is the trial that found `n_rounds`.
     """
-    training = assemble(problem, pool, None if patience is None else list(problem.shards)[-1], settled)
+    decides = None if patience is None else list(problem.shards)[-1]
+    training = assemble(problem, pool, decides, settled, known=known)
     if tried is not None:
         training.best_round, training.best_score = tried.best_round, tried.best_score
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)]
@@ -186,7 +242,7 @@ def trained(
         if problem.parameters.early_stopping_rounds is None:
             judge_by_a_number([training], list(problem.shards)[-1])
         watchers.append(stopper(problem, [training], patience))
-    boost(training, n_rounds, watchers)
+    boost(training, n_rounds, watchers, known=None if known is None else known.ensemble)
     if tried is not None and training.n_rounds < tried.n_rounds and training.best_round == tried.best_round:
         training.best_round = training.best_score = None  # a callback ended it before that round
     return training
@@ -202,7 +258,7 @@ def stopper(problem: Problem, runs: Sequence[Training], patience: int) -> EarlyS
     if parameters.early_stopping_rounds is not None:
         return EarlyStopping(patience)
     n_classes = 0 if target.classes is None or parameters.eval_metric is not None else len(target.classes)
-    if counting_rows(problem.shard, Solo()) < FEW_ROWS_TO_JUDGE_BY * n_classes:
+    if of_all_rows(problem.shard, problem.collective)[1] < FEW_ROWS_TO_JUDGE_BY * n_classes:
         metrics.append("accuracy")
         for run in runs:
             run.metrics = [*run.metrics, get_metric("accuracy")]

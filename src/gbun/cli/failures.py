@@ -9,8 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-MENDABLE = (ValueError, OSError, MemoryError, ImportError)
-"""Wrong data, missing files, too little memory, a package that is not installed; any other exception is a bug."""
+from gbun.collectives import WorkerError
+
+MENDABLE = (ValueError, OSError, MemoryError, ImportError, WorkerError)
+"""Wrong data, missing files, too little memory, a package that is not installed, a worker that was lost; any other
+exception is a bug."""
 FAILED, INTERRUPTED = 1, 130
 
 Traceback = Annotated[

@@ -27,18 +27,36 @@ def guess_task(y: NDArray[Any]) -> tuple[str, str]:
     >>> guess_task(np.array([1.5, 2.0, 2.5]))
     ('regression', 'labels have 3 values')
     """
-    if y.dtype.kind in "OUST":
+    return guess_together([seen(y)])
+
+
+def seen(y: NDArray[Any]) -> dict[str, Any]:
+    """What workers tell each other of their labels: their kind, how many, and which, unless they are too many."""
+    kind = "text" if y.dtype.kind in "OUST" else "truth" if y.dtype.kind == "b" else "number"
+    if kind != "number":
+        return {"kind": kind, "rows": len(y)}
+    values = np.unique(y).astype(np.float64)
+    return {"kind": kind, "rows": len(y), "whole": is_whole(y), "values": values[: MOST_CLASSES + 1].tolist()}
+
+
+def guess_together(told: list[dict[str, Any]]) -> tuple[str, str]:
+    """The task that the labels of all workers suggest."""
+    told = [one for one in told if one["rows"]] or told
+    kinds = {one["kind"] for one in told}
+    if "text" in kinds:
         return "classification", "labels are text"
-    if y.dtype.kind == "b":
+    if kinds == {"truth"}:
         return "classification", "labels are true or false"
-    values = np.unique(y)
-    if not is_whole(y):
-        return "regression", f"labels have {len(values)} values"
-    few = len(values) <= MOST_CLASSES and len(y) >= ROWS_A_CLASS * len(values)
-    # As floats: the range of 64-bit integers is no 64-bit integer.
-    filled = 2 * len(values) >= float(values[-1]) - float(values[0]) + 1.0
-    task = "classification" if len(values) <= 2 or (few and filled) else "regression"
-    return task, f"labels are whole numbers with {len(values)} values"
+    numbers = [one for one in told if one["kind"] == "number"]
+    values = np.unique(np.concatenate([one["values"] for one in numbers]))
+    many = max(len(one["values"]) for one in numbers) > MOST_CLASSES
+    count = f"more than {MOST_CLASSES}" if many else str(len(values))
+    if not all(one["whole"] for one in numbers):
+        return "regression", f"labels have {count} values"
+    few = len(values) <= MOST_CLASSES and sum(one["rows"] for one in told) >= ROWS_A_CLASS * len(values)
+    filled = few and 2 * len(values) >= values[-1] - values[0] + 1.0
+    task = "classification" if len(values) <= 2 or filled else "regression"
+    return task, f"labels are whole numbers with {count} values"
 
 
 def is_whole(y: NDArray[Any]) -> bool:

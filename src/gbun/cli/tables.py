@@ -50,21 +50,30 @@ def read(
     weight: str | None = None,
     labels: Path | None = None,
     text: tuple[str, ...] = (),
+    share: tuple[int, int] = (0, 1),
 ) -> Table:
-    """The table in a file; columns named in `text` held words in training and hold words here."""
-    from gbun.data.files import read_table
+    """The table in a file, or in several; columns named in `text` held words in training and hold words here.
+
+    `share` is the rank of a worker and how many there are, each of which reads a part.
+    """
+    from gbun.data.shares import read_share
 
     try:
-        return read_table(path, target, weight=weight, labels=labels, text=text)
+        return read_share(path, *share, target=target, weight=weight, labels=labels, text=text)
     except ImportError as error:  # a reader that is not installed; the message has the install command
         raise ValueError(str(error)) from error
 
 
 def read_labelled(
-    path: Path, target: str | None, weight: str | None, labels: Path | None, text: tuple[str, ...] = ()
+    path: Path,
+    target: str | None,
+    weight: str | None,
+    labels: Path | None,
+    text: tuple[str, ...] = (),
+    share: tuple[int, int] = (0, 1),
 ) -> Table:
     """A table whose rows all have a label."""
-    table = read(path, target, weight, labels, text)
+    table = read(path, target, weight, labels, text, share)
     if table.y is None:
         apart = "save them in it as y, or name their .npy file with --labels"
         how = "name their column with --target" if table.feature_names else apart

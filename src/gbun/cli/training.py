@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gbun.callbacks import Callback, Checkpoint, History, ProgressBar, TimeBudget
-from gbun.cli.labels import RULE, class_labels, guess_task, is_text
+from gbun.cli.labels import RULE, class_labels, guess_together, is_text, seen
 from gbun.cli.options import checked_device, option_name, read_parameters
 from gbun.cli.screen import remark, show_table, size_in_words
 from gbun.cli.tables import Input, check_output, fitted, read_labelled
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from gbun.boosting import Training
+    from gbun.collectives import Collective
     from gbun.config import Parameters
     from gbun.data.files import Table
     from gbun.model import Model
     from gbun.problem import Dataset
+
+
+class Transport(str, Enum):
+    float32 = "float32"
+    float64 = "float64"
+    int16 = "int16"
 
 
 class Task(str, Enum):
@@ -33,6 +45,7 @@ class Task(str, Enum):
 DATA_HELP = "Rows to read: .svm .svmlight .libsvm .txt .csv .tsv (also .gz .bz2 .xz after it), .parquet or .npz."
 TARGET_HELP = "Column of the labels, for .csv, .tsv and .parquet; the other formats have their own place for them."
 WEIGHT_HELP = "Column of row weights, for .csv, .tsv and .parquet."
+LAUNCHED = "GBUN_STORE_KEEPER"
 LABELS_HELP = "A .npy file of labels, for an .npz without them."
 
 
@@ -49,33 +62,146 @@ def train(
     init_model: Annotated[Path | None, typer.Option(help="A model file to add rounds to.")] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="A model file to write now and then, and on Ctrl-C: --init-model goes on from it."),
+        typer.Option(help="A model file to write now and then, and on Ctrl-C: --resume goes on from it."),
     ] = None,
     checkpoint_every: Annotated[
         int | None, typer.Option(min=1, help="Rounds between two checkpoints; 10 unless given.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from --checkpoint if the file is there, as if never stopped.")
+    ] = False,
     time_budget: Annotated[
         float | None, typer.Option(help="Stop after the round in which this many seconds have passed.")
     ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes on this machine that train together, each with a share of the rows.")
+    ] = 1,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds of silence after which a worker is given up, and the job ends.")
+    ] = 300.0,
+    transport: Annotated[
+        Transport, typer.Option(help="How workers write sums of K x K on the way; int16 is for slow links.")
+    ] = Transport.float32,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no notes.")] = False,
     **parameters: str | None,
 ) -> None:
-    """Train a model on the rows of a file.
+    """Train a model on the rows of a file, or of several: a folder, or a pattern such as 'part-*.svm'.
 
-    Several metrics are given with commas: --eval-metric auc,log_loss.
+    Several metrics are given with commas: --eval-metric auc,log_loss. Started by torchrun, every worker reads its share
+    of the rows, and rank 0 writes the model.
     """
     chosen = read_parameters(parameters)
     checked_device(chosen.device)
     chosen = replace(chosen, verbose=0) if quiet else chosen
-    run = Run(chosen, checkpoint, _optional_callbacks(chosen, checkpoint, checkpoint_every, time_budget), quiet)
+    if resume and checkpoint is None:
+        raise typer.BadParameter("there is no file to go on from; give --checkpoint", param_hint="--resume")
+    _optional_callbacks(chosen, checkpoint, checkpoint_every, time_budget)  # what is wrong with them is said now
     _check_outputs([model, checkpoint], [data, valid, labels])
-    rows, watched, initial = _read(data, valid, target, weight, labels, init_model)
-    decided, why = _decide(task, chosen, initial, rows)
-    if not quiet:
-        remark(f"task: {decided} ({why})")
-    trained = run.train(rows, watched, initial, decided)
-    trained.save_model(model)
-    show_table(run.summary(trained, model))
+    given = Job(
+        data, model, target, task, valid, weight, labels, init_model, checkpoint, checkpoint_every, resume, time_budget,
+        timeout, transport.value, quiet, chosen,
+    )  # fmt: skip
+    if workers > 1:
+        from gbun.launcher import launch
+
+        launch(Job.run, workers, [given], timeout=timeout)
+    else:
+        given.run()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `gbun train` was asked to do: by one process, or by each worker with its share of the rows."""
+
+    data: Path
+    model: Path
+    target: str | None
+    task: Task
+    valid: Path | None
+    weight: str | None
+    labels: Path | None
+    init_model: Path | None
+    checkpoint: Path | None
+    checkpoint_every: int | None
+    resume: bool
+    time_budget: float | None
+    timeout: float
+    transport: str
+    quiet: bool
+    parameters: Parameters
+
+    def run(self) -> None:
+        with among_workers(self.timeout, self.transport) as collective:
+            self._train(collective)
+
+    def _train(self, collective: Collective) -> None:
+        from gbun.agreement import decided, together
+
+        leads = collective.rank == 0
+        run = Run(self, _optional_callbacks(self.parameters, self.checkpoint, self.checkpoint_every, self.time_budget))
+        rows, watched, initial = together(collective, lambda: self._read(collective))
+        task, why = decided(collective, seen(_labels(rows)), lambda told: self._decide(initial, told))
+        if leads and not self.quiet:
+            remark(f"task: {task} ({why})")
+        text = task == "classification" and decided(
+            collective, is_text(rows.y if initial is None else initial.classes), any
+        )
+        trained = run.train(rows, watched, initial, task, text, collective)
+        if leads:
+            trained.save_model(self.model)
+            show_table(run.summary(trained, self.model, collective))
+
+    def _read(self, collective: Collective) -> tuple[Table, Table | None, Model | None]:
+        """The training rows, those to watch, and the model to go on from."""
+        from gbun.model import load_model
+
+        share = collective.rank, collective.size
+        initial = None if self.init_model is None else load_model(self.init_model)
+        first = None if initial is None else Input.of_model(initial)
+        rows = read_labelled(self.data, self.target, self.weight, self.labels, first.text if first else (), share)
+        if first is not None:
+            rows = fitted(rows, self.data, first)
+        expected, watched = Input.of_table(rows, self.data), None
+        if self.valid is not None:
+            watched = read_labelled(self.valid, self.target, self.weight, None, expected.text, share)
+            if collective.size == 1:  # a share need not have all that the others have; they agree on it later
+                watched = fitted(watched, self.valid, expected)
+        return rows, watched, initial
+
+    def _decide(self, initial: Model | None, told: list[dict[str, Any]]) -> tuple[str, str]:
+        """The task and why: asked for, the initial model's, the objective's, or what labels look like."""
+        from gbun.targets import CLASSIFICATION
+
+        objective = self.parameters.objective
+        if self.task is not Task.auto:
+            return self.task.value, "as asked for"
+        if initial is not None:
+            plain = "regression" if initial.description.task == "regression" else "classification"
+            return plain, "as in the initial model"
+        if objective != "auto":
+            classes = objective in (*CLASSIFICATION, "multi_logistic")
+            return "classification" if classes else "regression", f"objective {objective}"
+        guessed, why = guess_together(told)
+        return guessed, f"{why}; --task chooses another"
+
+
+@contextmanager
+def among_workers(timeout: float, transport: str) -> Iterator[Collective]:
+    """The workers that the launcher or torchrun has started; nobody else, where neither has."""
+    from gbun.collectives import Solo
+
+    started = {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
+    if not started and LAUNCHED not in os.environ:
+        yield Solo()
+        return
+    from gbun.arrays import load_torch
+    from gbun.distributed import workers
+
+    dist = load_torch("training on several workers").distributed
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    with workers(None, timeout, transport) as courier:
+        yield courier
 
 
 def _optional_callbacks(
@@ -110,46 +236,6 @@ def _check_outputs(outputs: list[Path | None], inputs: list[Path | None]) -> Non
             check_output(path, inputs)
 
 
-def _read(
-    data: Path,
-    valid: Path | None,
-    target: str | None,
-    weight: str | None,
-    labels: Path | None,
-    init: Path | None,
-) -> tuple[Table, Table | None, Model | None]:
-    """The training rows, those to watch, and the model to go on from."""
-    from gbun.model import load_model
-
-    initial = None if init is None else load_model(init)
-    first = None if initial is None else Input.of_model(initial)
-    rows = read_labelled(data, target, weight, labels, first.text if first else ())
-    if first is not None:
-        rows = fitted(rows, data, first)
-    expected = Input.of_table(rows, data)
-    watched = None
-    if valid is not None:
-        watched = fitted(read_labelled(valid, target, weight, None, expected.text), valid, expected)
-    return rows, watched, initial
-
-
-def _decide(task: Task, parameters: Parameters, initial: Model | None, rows: Table) -> tuple[str, str]:
-    """The task and why: asked for, the initial model's, the objective's, or what labels look like."""
-    from gbun.targets import CLASSIFICATION
-
-    assert rows.y is not None
-    if task is not Task.auto:
-        return task.value, "as asked for"
-    if initial is not None:
-        plain = "regression" if initial.description.task == "regression" else "classification"
-        return plain, "as in the initial model"
-    if parameters.objective != "auto":
-        classes = parameters.objective in (*CLASSIFICATION, "multi_logistic")
-        return "classification" if classes else "regression", f"objective {parameters.objective}"
-    guessed, why = guess_task(rows.y)
-    return guessed, f"{why}; --task chooses another"
-
-
 class CompleteRounds(Callback):
     """How many rounds there were when training was interrupted: what the checkpoint then holds."""
 
@@ -165,30 +251,31 @@ class CompleteRounds(Callback):
 class Run:
     """One training run and what is told of it."""
 
-    parameters: Parameters
-    checkpoint: Path | None
+    job: Job
     callbacks: list[Callback]
-    quiet: bool
     history: History = field(default_factory=History)
     first: int = 0
     """How many rounds there were before this run."""
     seconds: float = 0.0
 
-    def train(self, rows: Table, watched: Table | None, initial: Model | None, task: str) -> Model:
+    def train(
+        self, rows: Table, watched: Table | None, initial: Model | None, task: str, text: bool, collective: Collective
+    ) -> Model:
         from gbun.training import train
 
-        text = task == "classification" and is_text(rows.y if initial is None else initial.classes)
         evals = {} if watched is None else {"valid": _dataset(watched, task, text)}
         self.first = 0 if initial is None else initial.n_rounds
         complete, began = CompleteRounds(), perf_counter()
         try:
             trained = train(
-                self.parameters,
+                self.job.parameters,
                 _dataset(rows, task, text),
                 evals=evals,
                 callbacks=[*self._display(), self.history, *self.callbacks, complete],
                 init_model=initial,
                 task=task,
+                resume=self.job.checkpoint if self.job.resume else None,
+                collective=collective,
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(self._what_is_left(complete.count)) from None
@@ -197,18 +284,19 @@ class Run:
 
     def _display(self) -> list[Callback]:
         """A bar unless --quiet; `train` itself sees to --verbose."""
-        return [] if self.quiet or self.parameters.verbose else [ProgressBar()]
+        return [] if self.job.quiet or self.job.parameters.verbose else [ProgressBar()]
 
     def _what_is_left(self, rounds: int) -> str:
-        if self.checkpoint is None:
+        checkpoint = self.job.checkpoint
+        if checkpoint is None:
             return "nothing was saved; --checkpoint FILE keeps complete rounds"
         if not self.history.seconds and not rounds:
             return "no round was complete, so there is no checkpoint of this run"
         # Without a count, Ctrl-C came after the last round, while the checkpoint was being brought up to date.
         held = f"{rounds} rounds are" if rounds else "the last complete write is"
-        return f"{held} in the checkpoint {self.checkpoint}; --init-model {self.checkpoint} goes on"
+        return f"{held} in the checkpoint {checkpoint}; --resume goes on"
 
-    def summary(self, model: Model, path: Path) -> list[tuple[str, str]]:
+    def summary(self, model: Model, path: Path, collective: Collective) -> list[tuple[str, str]]:
         made = len(self.history.seconds)
         rows = [("model", repr(model).strip("<>").removeprefix("gbun.Model: "))]
         rows.append(("rounds", f"{model.n_rounds}; this run made {made} in {self.seconds:.2f} s"))
@@ -219,13 +307,19 @@ class Run:
             for metric, value in metrics.items():
                 values = [value, *self.history.values.get(name, {}).get(metric, [])]
                 rows.append((f"{name} {metric}", f"{values[model.n_rounds - self.first]:.6g}"))
+        if collective.size > 1:
+            rows.append(("workers", str(collective.size)))
         rows.append(("file", f"{path}, {size_in_words(path.stat().st_size)}"))
         return rows
+
+
+def _labels(table: Table) -> NDArray[Any]:
+    assert table.y is not None, "read_labelled has seen to it"
+    return table.y
 
 
 def _dataset(table: Table, task: str, text: bool) -> Dataset:
     from gbun.problem import Dataset
 
-    assert table.y is not None
-    y = class_labels(table.y, text=text) if task == "classification" else table.y
+    y = class_labels(_labels(table), text=text) if task == "classification" else _labels(table)
     return Dataset(table.X, y, table.weight)

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import io
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from gbun.data.compression import MAGIC, PathLike, open_content
+from gbun.data.compression import (
+    MAGIC,
+    SPARSE_PARTS,
+    WHOLE,
+    Npz,
+    PathLike,
+    Share,
+    bounds,
+    check_share,
+    first_line,
+    open_content,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +49,6 @@ _FORMATS = {
     ".npz": "npz",
 }
 _COMPRESSED = tuple(MAGIC)
-_SPARSE_PARTS = ("data", "indices", "indptr", "shape")
 _BROKEN = (
     EOFError,
     IndexError,
@@ -43,9 +56,11 @@ _BROKEN = (
     NotImplementedError,  # zip: an unknown compression method
     OSError,
     OverflowError,
+    SyntaxError,  # numpy: a damaged header of an array
     TypeError,
     ValueError,
     struct.error,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -68,6 +83,7 @@ def read_table(
     weight: str | None = None,
     labels: PathLike | None = None,
     text: Collection[str] = (),
+    share: Share = WHOLE,
 ) -> Table:
     """Reads a table by the ending of its path.
 
@@ -82,6 +98,12 @@ def read_table(
     `target` the table has no y. Labels may be strings. In a .csv, empty fields and words such as NA are
     missing values, and the columns named in `text` are read as words even where they look like numbers.
 
+    `share` = (rank, size) reads the rows of one of several workers, and little of the file besides: all shares,
+    one after another, are the table. A share may have no rows. Text must not be compressed, and a .csv must have
+    no double quote under its names, as a line end may be quoted. What a share cannot see it does not tell: its
+    columns in svmlight are those up to its largest id, and pandas tells the types of a .csv from its rows alone,
+    so that one share may have numbers where another has words.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "fruit.csv")
@@ -93,14 +115,15 @@ def read_table(
     path = Path(path)
     form = _format(path)
     _check_arguments(path, form, target, weight, labels)
+    check_share(share)
     if form == "svmlight":
-        table = _read_svmlight(path)
+        table = _read_svmlight(path, share)
     elif form == "npz":
-        table = _read_npz(path, labels)
+        table = _read_npz(path, labels) if share[1] == 1 else _read_npz_share(path, labels, share)
     else:
-        frame = _read_csv(path, text) if form == "csv" else _read_parquet(path)
+        frame = _read_csv(path, text, share) if form == "csv" else _read_parquet(path, share)
         table = _divided(path, frame, target, weight)
-    if table.X.shape[0] == 0:
+    if share[1] == 1 and table.X.shape[0] == 0:
         raise ValueError(f"{path}: got no rows, expected at least one; check what wrote the file")
     return table
 
@@ -135,10 +158,10 @@ def _check_arguments(path: Path, form: str, target: str | None, weight: str | No
         raise ValueError(f"weight: got {weight!r}, which is the target too, expected another column; name one")
 
 
-def _read_svmlight(path: Path) -> Table:
+def _read_svmlight(path: Path, share: Share) -> Table:
     from gbun.data.svmlight import read_svmlight
 
-    X, y = read_svmlight(path)
+    X, y = read_svmlight(path, share)
     return Table(X, y, None, None)
 
 
@@ -148,7 +171,7 @@ def _readable(path: Path, expected: str, advice: str) -> Iterator[None]:
     try:
         yield
     except _BROKEN as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # to seek before the file's begin
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
@@ -177,20 +200,33 @@ def _pandas(path: Path, *also: str) -> Any:
         ) from error
 
 
-def _read_csv(path: Path, text: Collection[str]) -> pd.DataFrame:
+def _read_csv(path: Path, text: Collection[str], share: Share) -> pd.DataFrame:
     pandas = _pandas(path)
     separator = "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]] else ","
-    with open_content(path) as stream:
-        # A truncated archive is told by open_content, in its own words.
-        try:
-            frame: pd.DataFrame = pandas.read_csv(
-                stream, sep=separator, low_memory=False, dtype=dict.fromkeys(text, str)
-            )
-        except ValueError as error:
-            raise ValueError(
-                f"{path}: got text that cannot be read ({' '.join(str(error).split())}), expected UTF-8 rows "
-                f"of values separated by {separator!r} under a line of column names; correct or convert it"
-            ) from error
+    if share[1] == 1:
+        with open_content(path) as stream:
+            return _parsed_csv(path, stream, pandas, separator, text)
+    names = first_line(path, blank=b" \t\r\n".replace(separator.encode(), b""))
+    _parsed_csv(path, io.BytesIO(names), pandas, separator, text)  # a quote left open there would be told
+    with open_content(path, share, after=len(names)) as stream:
+        rows = stream.read()
+    if b'"' in rows:
+        raise ValueError(
+            f"{path}: got a double quote in the rows of worker {share[0]} of {share[1]}, expected none, as a line end "
+            "between quotes ends no row and the file cannot be cut; give one file per worker, or make a .parquet of it"
+        )
+    return _parsed_csv(path, io.BytesIO(names + rows), pandas, separator, text)
+
+
+def _parsed_csv(path: Path, stream: IO[bytes], pandas: Any, separator: str, text: Collection[str]) -> pd.DataFrame:
+    # A truncated archive is told by open_content, in its own words.
+    try:
+        frame: pd.DataFrame = pandas.read_csv(stream, sep=separator, low_memory=False, dtype=dict.fromkeys(text, str))
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: got text that cannot be read ({' '.join(str(error).split())}), expected UTF-8 rows "
+            f"of values separated by {separator!r} under a line of column names; correct or convert it"
+        ) from error
     if not isinstance(frame.index, pandas.RangeIndex):
         raise ValueError(
             f"{path}: got rows with more values than the {frame.shape[1]} column names, expected as many; "
@@ -199,11 +235,33 @@ def _read_csv(path: Path, text: Collection[str]) -> pd.DataFrame:
     return frame
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+def _read_parquet(path: Path, share: Share) -> pd.DataFrame:
     pandas = _pandas(path, "pyarrow")
     _check_magic(path, b"PAR1", "a parquet file")
     with _readable(path, "a whole parquet file", "copy or write it again"):
-        frame: pd.DataFrame = pandas.read_parquet(path, engine="pyarrow")
+        frame: pd.DataFrame
+        frame = pandas.read_parquet(path, engine="pyarrow") if share[1] == 1 else _parquet_rows(path, share)
+    return frame
+
+
+def _parquet_rows(path: Path, share: Share) -> pd.DataFrame:
+    """The rows of a share, from the row groups that have some. Of these, others are decoded and dropped."""
+    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    with parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False) as file:  # or a group is held whole
+        ends = np.cumsum([0] + [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
+        first, last = bounds(int(ends[-1]), share)
+        groups = np.flatnonzero((ends[1:] > first) & (ends[:-1] < last)) if first < last else np.arange(0)
+        at = int(ends[groups[0]]) if groups.size else 0
+        kept = []
+        # A batch is of some million values, however many columns there are.
+        size = max(1, min(1 << 16, (1 << 22) // max(1, len(file.schema_arrow))))
+        for batch in file.iter_batches(size, row_groups=groups.tolist()):
+            skipped, at = max(first - at, 0), at + len(batch)
+            if at > first:  # even an empty slice would hold its batch
+                kept.append(batch.slice(skipped, len(batch) - skipped - max(at - last, 0)))
+            if at >= last:
+                break
+        frame: pd.DataFrame = pyarrow.Table.from_batches(kept, file.schema_arrow).to_pandas()
     return frame
 
 
@@ -239,32 +297,45 @@ def _numbers(path: Path, name: str, values: NDArray[Any]) -> NDArray[np.float64]
         ) from error
 
 
+def _readable_npz(path: Path) -> AbstractContextManager[None]:
+    return _readable(path, "a whole .npz of numbers or fixed-width strings", "save it again, without objects")
+
+
 def _read_npz(path: Path, labels: PathLike | None) -> Table:
     # Checked first, as numpy would tell of anything else that it is a pickle.
     _check_magic(path, b"PK\x03\x04", "an .npz archive")
-    with _readable(path, "a whole .npz of numbers or fixed-width strings", "save it again, without objects"):
+    with _readable_npz(path):
         archive = np.load(path, allow_pickle=False)
-        with archive:
-            names = set(archive.files)
-            sparse = _sparse(path, archive) if set(_SPARSE_PARTS) <= names or "format" in names else None
-            dense = archive["X"] if sparse is None and "X" in names else None
+    with archive:
+        names = set(archive.files)
+        _check_names(path, names, labels)
+        with _readable_npz(path):
+            X = _sparse(path, archive) if _is_sparse(names) else archive["X"]
             y, weight = (archive[name] if name in names else None for name in ("y", "weight"))
-    X = sparse if sparse is not None else dense
-    if X is None:
+    y = y if labels is None else _read_labels(Path(labels))
+    _check_shapes(path, X, y, weight)
+    return Table(X, y, None if weight is None else _numbers(path, "weight", weight), None)
+
+
+def _is_sparse(names: set[str]) -> bool:
+    return set(SPARSE_PARTS) <= names or "format" in names
+
+
+def _check_names(path: Path, names: set[str], labels: PathLike | None) -> None:
+    if not _is_sparse(names) and "X" not in names:
         raise ValueError(
             f"{path}: got the arrays {sorted(names)}, expected X, or the parts of a sparse matrix "
-            f"({', '.join(_SPARSE_PARTS)}); save them under these names"
+            f"({', '.join(SPARSE_PARTS)}); save them under these names"
         )
-    if y is not None and labels is not None:
+    if "y" in names and labels is not None:
         raise ValueError(f"labels: got {str(labels)!r}, expected None, as {path} holds y itself; leave labels out")
-    return _checked(path, X, y if labels is None else _read_labels(Path(labels)), weight)
 
 
 def _sparse(path: Path, archive: Any) -> scipy.sparse.csr_array:
     if "format" in archive.files:
         matrix: Any = scipy.sparse.load_npz(path)
     else:
-        data, indices, indptr, shape = (archive[name] for name in _SPARSE_PARTS)
+        data, indices, indptr, shape = (archive[name] for name in SPARSE_PARTS)
         matrix = scipy.sparse.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
     if matrix.format in ("csr", "csc", "bsr"):
         # An index outside the shape would make compiled code read outside its arrays.
@@ -272,15 +343,16 @@ def _sparse(path: Path, archive: Any) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(matrix)
 
 
-def _read_labels(path: Path) -> NDArray[Any]:
+def _read_labels(path: Path, mode: Literal["r"] | None = None) -> NDArray[Any]:
+    """The labels in a .npy file; in mode "r" they stay there until they are copied."""
     _check_magic(path, b"\x93NUMPY", "a .npy file")
     with _readable(path, "a whole .npy of numbers or fixed-width strings", "save it again, without objects"):
-        y: NDArray[Any] = np.load(path, allow_pickle=False)
+        y: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
     return y
 
 
-def _checked(path: Path, X: Matrix, y: NDArray[Any] | None, weight: NDArray[Any] | None) -> Table:
-    """The table of an .npz, its shapes checked; a frame cannot have others."""
+def _check_shapes(path: Path, X: Any, y: Any, weight: Any) -> None:
+    """Of the arrays of an .npz, or of what is said there of them; a frame cannot have others."""
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise ValueError(
             f"{path}: got X of shape {X.shape} and {X.dtype}, expected rows x columns of real numbers; "
@@ -292,4 +364,31 @@ def _checked(path: Path, X: Matrix, y: NDArray[Any] | None, weight: NDArray[Any]
                 f"{path}: got {name} of shape {values.shape} for {X.shape[0]} rows of X, expected "
                 f"({X.shape[0]},); save one value per row"
             )
-    return Table(X, y, None if weight is None else _numbers(path, "weight", weight), None)
+
+
+def _read_npz_share(path: Path, labels: PathLike | None, share: Share) -> Table:
+    _check_magic(path, b"PK\x03\x04", "an .npz archive")
+    with _readable_npz(path):
+        archive = Npz(path)
+    with archive:
+        names = archive.names
+        _check_names(path, names, labels)
+        with _readable_npz(path):
+            form = np.char.decode(archive.rows("format").astype("S"))[0] if "format" in names else "csr"
+        if form != "csr":
+            raise ValueError(
+                f"{path}: got a sparse matrix of format {form!s} for worker {share[0]} of {share[1]}, expected csr, "
+                "the one whose rows lie together; save X.tocsr(), or give one file per worker"
+            )
+        with _readable_npz(path):
+            said = {name: archive.stored(name) for name in ("X", "y", "weight") if name in names}
+            X = archive.csr() if _is_sparse(names) else said["X"]
+        apart = None if labels is None else _read_labels(Path(labels), "r")
+        _check_shapes(path, X, said.get("y") if apart is None else apart, said.get("weight"))
+        first, last = bounds(X.shape[0], share)
+        with _readable_npz(path):
+            rows: Matrix
+            rows = archive.csr_rows(first, last) if _is_sparse(names) else archive.rows("X", first, last)
+            y, weight = (archive.rows(name, first, last) if name in said else None for name in ("y", "weight"))
+    y = y if apart is None else np.array(apart[first:last])
+    return Table(rows, y, None if weight is None else _numbers(path, "weight", weight), None)

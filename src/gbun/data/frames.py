@@ -31,6 +31,13 @@ def columns(X: Any, name: str, categorical: Sequence[str] | None = None) -> list
     return [convert(X[column], str(column), name, categorical) for column in X.columns]
 
 
+def missing(X: Any) -> list[bool]:
+    """Of each column, whether it is missing in every row: then its type says little."""
+    if type(X).__module__.startswith("pandas"):
+        return [bool(X[column].isna().all()) for column in X.columns]
+    return [X[column].null_count() == len(X) for column in X.columns]
+
+
 def check_names(X: Any, name: str) -> None:
     names = [str(column) for column in X.columns]
     if len(set(names)) < len(names):

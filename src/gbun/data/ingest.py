@@ -27,18 +27,21 @@ ACCEPTED = (
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MISSING = "NaN means missing, infinity is an error"
+NO_COLUMNS = ": nothing to learn from or to predict by"
 
 
-def ingest(X: Any, name: str = "X", tensors: bool = False) -> tuple[Features, Schema]:
+def ingest(X: Any, name: str = "X", tensors: bool = False, share: bool = False) -> tuple[Features, Schema]:
     """Features and the schema to remember them by. With `tensors`, dense ones stay tensors.
+
+    A worker's `share` of the rows may have no columns: others may have some.
 
     >>> features, schema = ingest([{"age": 31, "city": "Paris"}, {"age": 40}])
     >>> features.sparse.indptr, schema.kind
     (array([0, 2, 3]), 'names')
     """
     features, schema = _ingest(matrix(X, tensors, name), name)
-    if schema.n_columns == 0:
-        raise ValueError(f"{name} has no columns: nothing to learn from or to predict by")
+    if schema.n_columns == 0 and not share:
+        raise ValueError(f"{name} has no columns{NO_COLUMNS}")
     return features, schema
 
 
@@ -70,18 +73,40 @@ def kind_of_rows(X: Any) -> str | None:
     return "tokens" if _is_tokens(telling) else None
 
 
-def conform(X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool = False) -> Features:
+def is_empty(X: Any) -> bool:
+    """Whether X has no rows, in any form that has a length.
+
+    >>> is_empty([]), is_empty(np.ones((0, 3))), is_empty([{}])
+    (True, True, False)
+    """
+    shape = (len(X),) if isinstance(X, (list, tuple)) else tuple(getattr(X, "shape", ()))
+    return shape[:1] == (0,)
+
+
+def no_rows(schema: Schema, dense: bool) -> Features:
+    """Features of no row at all, as `schema` has them; `dense` says whether there are dense columns."""
+    columns = np.zeros((0, (schema.n_columns or 0) - len(schema.categorical))) if dense else None
+    entries = Entries(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+    return Features(0, columns, None if dense and schema.kind == "array" else entries)
+
+
+def conform(
+    X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool = False, share: bool = False
+) -> Features:
     """Features of data that must look as it did in training.
 
     `dense` says whether training had dense columns: an array given for a sparse one, or the other way round, is
-    turned into what the model was scaled for.
+    turned into what the model was scaled for. A worker's `share` of the rows may be a sparse matrix with fewer columns,
+    or a frame with a column that is missing everywhere, whatever its type.
     """
     X = matrix(X, tensors, name)
+    if share and schema.kind == "array" and scipy.sparse.issparse(X):
+        X = _with_columns(X, schema.n_columns or 0, name)
     if schema.kind == "array" and scipy.sparse.issparse(X) == dense:
         X = _other_storage(X, name)
     if schema.kind in ("names", "tokens") and isinstance(X, (list, tuple)) and not len(X):
         raise ValueError(f"{name} has no rows")
-    if schema.kind == "frame" and frames.is_frame(X):
+    if (schema.kind == "frame" or (share and schema.kind == "array")) and frames.is_frame(X):
         features, found = from_frame(X, name, schema)
     elif schema.kind == "names" and isinstance(X, (list, tuple)) and isinstance(X[0], dict):
         return from_dicts(X, name)
@@ -102,6 +127,13 @@ def conform(X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool 
     if found.n_columns != schema.n_columns:
         raise ValueError(f"{name} has {found.n_columns} features, the model was trained on {schema.n_columns}")
     return features
+
+
+def _with_columns(X: Any, n_columns: int, name: str) -> Any:
+    csr = _sound(X, name)
+    if csr.shape[1] >= n_columns:
+        return csr
+    return scipy.sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=(csr.shape[0], n_columns))
 
 
 def _other_storage(X: Any, name: str) -> Any:

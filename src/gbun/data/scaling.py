@@ -17,12 +17,14 @@ sake of float32 even where no scaling is wanted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbun.arrays import Array, device, host, like, namespace, widened
 from gbun.collectives import Collective
-from gbun.data.buckets import Buckets, buckets_for
+from gbun.data.buckets import MOST_NUMBERS, Buckets, buckets_for
 from gbun.data.features import Entries, Features, Schema
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.ranges import scaling_steps
@@ -30,6 +32,7 @@ from gbun.ranges import scaling_steps
 FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax tells them apart
 TEXT = ("log", "idf", "unit")
 TINY = float(np.finfo(MEMBERSHIP).tiny)  # below it an inverse is beyond float32
+PIECE = 2**16  # numbers of each worker that are gathered at a time
 EVEN = 0.1  # rows whose numbers of entries deviate less than this from their mean are one-hot rows
 
 
@@ -165,15 +168,10 @@ def fit_scaling(
         entries = features.sparse
         if "log" in sparse_steps:
             entries = Entries(entries.indptr, entries.ids, logarithm(entries.values))
+        n_columns = schema.n_columns if schema.kind == "array" else None
         if "standard" in sparse_steps:
-            if collective.size > 1:
-                raise ValueError(
-                    "scale='standard' on sparse columns needs all rows in one place; use scale='max_abs', 'auto' or "
-                    "'none', or scale them before training"
-                )
-            sparse = _fit_sparse(entries, weight)
+            sparse = _fit_sparse(entries, weight, n_columns, collective)
         elif {"idf", "max_abs"} & set(sparse_steps):
-            n_columns = schema.n_columns if schema.kind == "array" else None
             shared = _fit_shared(sparse_steps, entries, weight, n_columns, collective)
     return Scaling(name, dense, sparse, shared, sparse_steps)
 
@@ -236,10 +234,16 @@ def _fit_shared(
     return BucketScale(buckets, factor.astype(MEMBERSHIP))
 
 
-def _maximum(values: FloatArray, collective: Collective) -> FloatArray:
-    """The elementwise maximum over workers."""
-    all_values = collective.gather(values)
-    return collective.broadcast(values if all_values is None else np.max(all_values, axis=0))
+def _maximum(values: NDArray[Any], collective: Collective) -> NDArray[Any]:
+    """The elementwise maximum over workers, piece by piece: one worker sees the numbers of all."""
+    if collective.size == 1:
+        return values
+    parts = []
+    for first in range(0, len(values), PIECE):
+        own = values[first : first + PIECE]
+        found = collective.gather(own)
+        parts.append(collective.broadcast(own if found is None else np.max(found, axis=0)))
+    return np.concatenate(parts) if parts else values
 
 
 def _inverse(values: FloatArray) -> FloatArray:
@@ -293,18 +297,49 @@ def _column_sums(X: Array, weight: FloatArray, shift: FloatArray, what: str, log
     return total
 
 
-def _fit_sparse(entries: Entries, weight: FloatArray) -> ColumnScale:
+def _fit_sparse(entries: Entries, weight: FloatArray, n_columns: int | None, collective: Collective) -> ColumnScale:
     present = ~np.isnan(entries.values)
     ids, at = np.unique(entries.ids, return_inverse=True)
-    w, x = weight[entries.row_of_entry], np.where(present, entries.values, 0.0).astype(SUM)
+    if collective.size > 1:
+        ids = all_ids(ids, n_columns, collective)
+        at = np.searchsorted(ids, entries.ids)
+    w, x, n = weight[entries.row_of_entry], np.where(present, entries.values, 0.0).astype(SUM), len(ids)
+    sums = [np.bincount(at, values, minlength=n) for values in (w * ~present, w * x, w * present)]
+    found = collective.sum(np.append(np.concatenate(sums), weight.sum()))
+    missing, first, filled = found[:-1].reshape(3, n)
     # Implicit zeros are values; only explicit missing entries are left out of a column's weight.
-    missing = np.bincount(at, w * ~present, minlength=len(ids))
-    count = np.maximum(weight.sum() - missing, np.finfo(SUM).tiny)
-    centre = np.bincount(at, w * x, minlength=len(ids)) / count
-    about = np.bincount(at, w * np.where(present, (x - centre[at]) ** 2, 0.0), minlength=len(ids))
-    zeros = count - np.bincount(at, w * present, minlength=len(ids))
-    variance = (about + zeros.clip(min=0.0) * centre**2) / count
+    count = np.maximum(found[-1] - missing, np.finfo(SUM).tiny)
+    centre = first / count
+    squares = w * np.where(present, (x - centre[at]) ** 2, 0.0)
+    about = collective.sum(np.bincount(at, squares, minlength=n).astype(SUM, copy=False))
+    zeros = count - filled
+    zeros[zeros <= 1e-12 * count] = 0.0  # what rounding leaves of a column without zeros
+    variance = (about + zeros * centre**2) / count
     return ColumnScale(centre, _inverse_deviation(variance, centre), ids)
+
+
+def all_ids(ids: IntArray, n_columns: int | None, collective: Collective) -> IntArray:
+    """The ids that any worker has, sorted, of the different ones that each has, found by maxima.
+
+    Ids are thrown into buckets; the largest of each bucket is told and taken out, until all buckets are empty.
+    """
+    buckets = buckets_for(ids, n_columns, 1, collective)
+    left, found, n_found = ids.astype(np.int64), [], 0
+    while True:
+        places, _ = buckets.place(left)
+        largest = np.full(buckets.n, -1, dtype=np.int64)
+        np.maximum.at(largest, places, left)
+        largest = _maximum(largest, collective)
+        found.append(largest[largest >= 0])
+        n_found += len(found[-1])
+        if n_found > MOST_NUMBERS:
+            raise ValueError(
+                f"scale='standard' keeps two numbers for each sparse feature, and there are more than {MOST_NUMBERS}, "
+                "too many for workers to tell each other; use scale='max_abs', 'auto' or 'none'"
+            )
+        if not len(found[-1]):
+            return np.sort(np.concatenate(found))
+        left = left[largest[places] != left]
 
 
 def _inverse_deviation(variance: FloatArray, centre: FloatArray) -> FloatArray:

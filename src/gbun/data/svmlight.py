@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from gbun.data.compression import PathLike, create, open_content
+from gbun.data.compression import WHOLE, PathLike, Share, check_share, create, lines_before, open_content
 from gbun.data.svmlight_parser import COLON, LARGEST_ID, NEWLINE, parse, token_end
 from gbun.dtypes import MEMBERSHIP, SUM
 
@@ -21,12 +21,15 @@ from gbun.dtypes import MEMBERSHIP, SUM
 _BLOCK = 16 << 20
 
 
-def read_svmlight(path: PathLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
+def read_svmlight(path: PathLike, share: Share = WHOLE) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
     """The rows and labels of an svmlight file, plain or compressed by gzip, bzip2 or xz.
 
     Values are float32 and labels float64, rounded as Python rounds them; nan is let through, infinity is not.
     Ids may come in any order; an id that a row repeats adds up, as in every CSR matrix. `qid:` and comments
     are skipped. Besides the result, memory holds one block of the file.
+
+    `share` = (rank, size) reads one worker's lines alone: those that begin in its part of the bytes. It may have
+    no rows, its columns are those it sees, and the file must not be compressed.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -38,15 +41,16 @@ def read_svmlight(path: PathLike) -> tuple[scipy.sparse.csr_array, NDArray[np.fl
     >>> X.shape == (2, 2**62 + 1), X.indices[:2], X.data
     (True, array([3, 9]), array([0.5, 2. , 1. ], dtype=float32))
     """
+    check_share(share)
     rows = _Rows()
-    with open_content(path) as stream:
+    with open_content(path, share) as stream:
         for block in _blocks(stream):
             try:
                 rows.append(block)
             except _Malformed as error:
-                line = rows.lines + block.count(b"\n", 0, error.at) + 1
+                line = lines_before(path, share) + rows.lines + block.count(b"\n", 0, error.at) + 1
                 raise ValueError(f"{path}, line {line}: {error.complaint}") from None
-    if not rows.labels.size:
+    if share[1] == 1 and not rows.labels.size:
         raise ValueError(f"{path}: got no rows, expected a line 'label id:value ...' for each; check the file")
     return rows.joined()
 

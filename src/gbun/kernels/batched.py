@@ -19,6 +19,7 @@ from gbun.kernels.batches import Batch, Batches
 from gbun.kernels.device_plan import HASHED, HEADS, TABLE, WAITING, DevicePlan, Placement
 from gbun.kernels.dispatch import Derivatives, Picker, RowSums, Step
 from gbun.kernels.portable import Buffers, HashedWeights
+from gbun.kernels.underway import AHEAD, Round, UnderWay
 from gbun.networks import Family, Network
 
 Weights = tuple[HashedWeights | None, HashedWeights | None]
@@ -97,7 +98,7 @@ class BatchedKernels:
 class BatchedTrainingKernels(BatchedKernels):
     """The two passes of a round over training rows, and what a line search asks for between rounds.
 
-    With a buffer of n x K, Z and then P stay in it from pass to pass. Without, each pass makes them again.
+    With buffers of n x K, Z and then P stay in one from pass to pass. Without, each pass makes them again.
     """
 
     def __init__(
@@ -114,55 +115,57 @@ class BatchedTrainingKernels(BatchedKernels):
         n, rows, K = features.n_rows, plan.placement.room.rows, family.n_outputs
         self.exact = exact and device.has_float64
         self._weight = device.put(weight, MEMBERSHIP)
-        self._held = device.empty(n, K) if plan.hold else None
+        n_buffers = (AHEAD if plan.ahead else 1) if plan.hold else 0
+        self.rounds = UnderWay([device.empty(n, K) for _ in range(n_buffers)])
         dtype = SUM if self.exact else MEMBERSHIP
         self._gradient = device.empty(rows, n_scores, dtype=dtype)
         self._sampled = device.empty(rows, K, dtype=dtype) if plan.gram_share < 1.0 else None
         self._exact = [device.empty(rows, K, dtype=SUM) for _ in range(2)] if self.exact else None
-        self._current: Weights | None = None
-        self._split: tuple[Array, Array] | None = None
 
-    def first_pass(
-        self, network: Network, head: FloatArray | None, scores: Array, more: RowSums | None = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """scores += P W with the P of the round before, unless `head` is None; Z = X N; [sum w z ; sum w z^2].
-
-        `more` may ask for further sums, of the new scores.
-        """
-        sums, waiting, further = np.zeros((2, self.family.n_outputs)), [], []
+    def first_pass(self, network: Network, head: FloatArray | None, scores: Array) -> FloatArray:
+        """scores += P W with the P of the round before, unless `head` is None; Z = X N; [sum w z ; sum w z^2]."""
+        sums, waiting = np.zeros((2, self.family.n_outputs)), []
+        before = None if head is None else self.rounds.split
         with self.device.computing():
-            made, step = self._weights(network), None if head is None else self.device.put(head)
+            begun, step = self.rounds.begin(self._weights(network), before), self._put(head)
             for batch in self.batches:
-                if step is not None:
-                    self._add(self._memberships(batch), step, scores[batch.rows])
-                z = self._rows_of(batch)
-                self._forward(made, batch, z)
+                if before is not None:
+                    self._add(self._memberships(batch, before), step, scores[batch.rows])
+                z = self._place(batch, begun)
+                self._forward(begun.made, batch, z)
                 own = portable.centred_sums(z, self._weight[batch.rows], batch.total_weight, self.buffers)
                 waiting.append((own, batch.total_weight))
                 if len(waiting) == WAITING:  # the host waits for the device, which it does not after each batch
                     sums, waiting = sums + _added(waiting), []
-                if more is not None:
-                    further.append(more(batch.rows))
-            more_sums = np.zeros(0) if more is None else 0.0 * host(more(slice(0, 0)))
-        self._current, self._split = made, None
-        return sums + _added(waiting), sum(map(host, further), more_sums)
+            return sums + _added(waiting)
 
     def second_pass(
-        self, centre: FloatArray, factor: FloatArray, derivatives: Derivatives, pick: Picker | None = None
+        self,
+        centre: FloatArray,
+        factor: FloatArray,
+        derivatives: Derivatives,
+        pick: Picker | None = None,
+        head: FloatArray | None = None,
+        scores: Array = None,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """P = softmax((Z - centre) x factor) in the place of Z, then A = P'HP and B = P'G.
 
         Where `pick` chooses rows, A is made of those alone, and [sum h, sum h of A's rows] says what they stand for.
+        With `head`, scores += P W of the round before comes first, where the first pass had to do without it.
         """
-        self._split, K = (self.device.put(centre), self.device.put(factor)), self.family.n_outputs
+        current, K = self.rounds.forwarded, self.family.n_outputs
+        split, step = (self.device.put(centre), self.device.put(factor)), self._put(head)
+        before = None if head is None else self.rounds.split
         with self.device.computing():
             g, h = derivatives(slice(0, 0))
             A, B = self._zeros(*h.shape[1:], K, K), self._zeros(K, g.shape[1])
             curvature = np.zeros((2, *h.shape[1:]))
             for batch in self.batches:
+                if before is not None:
+                    self._add(self._memberships(batch, before), step, scores[batch.rows])
                 g, h = derivatives(batch.rows)
-                p = self._outputs(batch)
-                portable.memberships(p, *self._split, self.family.softmax_width)
+                p = self._outputs(batch, current)
+                portable.memberships(p, *split, self.family.softmax_width)
                 p, q = self._exactly(p)
                 self._complete(B, portable.transposed_product(p, g, self._gradient))
                 if pick is not None:
@@ -170,7 +173,13 @@ class BatchedTrainingKernels(BatchedKernels):
                     curvature += curvature_of_batch
                     p = portable.rows_into(p, rows, self._sampled)
                 self._complete(A, portable.grams(p, h, q))
+        current.split = split
+        if before is not None:
+            self.rounds.end(before)
         return host(A).astype(SUM), host(B).astype(SUM), curvature
+
+    def _put(self, head: FloatArray | None) -> Array:
+        return None if head is None else self.device.put(head)
 
     def _zeros(self, *shape: int) -> Array:
         """Where sums over batches go: float64, on the host if the device has none."""
@@ -198,9 +207,9 @@ class BatchedTrainingKernels(BatchedKernels):
     def add_step(self, head: FloatArray, scores: Array) -> None:
         """scores += P W"""
         with self.device.computing():
-            step = self.device.put(head)
+            step, current = self.device.put(head), self.rounds.split
             for batch in self.batches:
-                self._add(self._memberships(batch), step, scores[batch.rows])
+                self._add(self._memberships(batch, current), step, scores[batch.rows])
 
     def sum_rows(self, values: RowSums) -> FloatArray:
         """The sum over batches of what `values` gives for each, added in their order."""
@@ -208,24 +217,22 @@ class BatchedTrainingKernels(BatchedKernels):
             parts = [host(values(at)).astype(SUM) for at in [slice(0, 0), *self.batches.cuts]]
         return np.asarray(sum(parts[1:], 0.0 * parts[0]))
 
-    def _rows_of(self, batch: Batch) -> Array:
+    def _place(self, batch: Batch, of: Round) -> Array:
         """Where Z and P of a batch live."""
-        return self._z[: len(batch)] if self._held is None else self._held[batch.rows]
+        return self._z[: len(batch)] if of.buffer is None else of.buffer[batch.rows]
 
-    def _outputs(self, batch: Batch) -> Array:
+    def _outputs(self, batch: Batch, of: Round) -> Array:
         """What the buffer keeps, Z or P; or Z made again."""
-        z = self._rows_of(batch)
-        if self._held is None:
-            assert self._current is not None, "the first pass comes first"
-            self._forward(self._current, batch, z)
+        z = self._place(batch, of)
+        if of.buffer is None:
+            self._forward(of.made, batch, z)
         return z
 
-    def _memberships(self, batch: Batch) -> Array:
+    def _memberships(self, batch: Batch, of: Round) -> Array:
         """P, after the second pass."""
-        p = self._outputs(batch)
-        if self._held is None:
-            assert self._split is not None, "the second pass comes second"
-            portable.memberships(p, *self._split, self.family.softmax_width)
+        p = self._outputs(batch, of)
+        if of.buffer is None and of.split is not None:
+            portable.memberships(p, *of.split, self.family.softmax_width)
         return p
 
 

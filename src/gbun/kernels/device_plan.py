@@ -9,6 +9,7 @@ from gbun.data.features import Features
 from gbun.devices import Device
 from gbun.kernels.batches import Room, room_for
 from gbun.kernels.portable import RUN
+from gbun.kernels.underway import AHEAD
 from gbun.memory import SHARE_OF_FREE, megabytes
 
 OUTPUTS = 2**23  # outputs of a batch: 32 MB, enough for any device to be busy
@@ -64,6 +65,7 @@ class DevicePlan:
     gram_share: float
     budget: int
     parts: tuple[tuple[str, int], ...]
+    ahead: bool = False
     form: str = "auto"
 
     @property
@@ -108,6 +110,7 @@ def make_device_plan(
     gram_share: float = 1.0,
     watched: Sequence[Features] = (),
     score_bytes: int = SCORE_BYTES,
+    ahead: bool = False,
 ) -> DevicePlan:
     """The fastest plan that fits: first the buffer is given up, then features are sent, then batches are made small."""
     n, K, C = features.n_rows, n_outputs, n_scores
@@ -127,7 +130,7 @@ def make_device_plan(
         rows = placement.room.rows
         own = {
             "features": placement.n_bytes,
-            "network outputs, then memberships": 4 * K * n if hold else 0,
+            "network outputs, then memberships": 4 * K * n * (AHEAD if ahead else 1) if hold else 0,
             "a batch while it is computed": working_bytes(features, placement.room, K, C, exact, score_bytes)
             + (8 * rows * K if gram_share < 1.0 else 0)
             + 4 * K * (WAITING + 1) * (2 * (rows // RUN + 1) + 1),
@@ -140,7 +143,7 @@ def make_device_plan(
             listed = parts(placement, hold)
             sizes.append(sum(size for _, size in listed))
             if sizes[-1] <= budget:
-                return DevicePlan(device.name, n, K, C, hold, placement, n_threads, gram_share, budget, listed)
+                return DevicePlan(device.name, n, K, C, hold, placement, n_threads, gram_share, budget, listed, ahead)
     raise TooLittle(
         f"memory_budget must be at least {min(sizes)} bytes of {device.name!r} for {n:,} rows, K = {K} and {C} "
         f"score(s) a row, got {budget} bytes{'' if memory_budget else ', half of what is free'}; a smaller n_neurons "

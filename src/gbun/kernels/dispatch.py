@@ -13,11 +13,12 @@ from gbun.data.features import Features
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.kernels import products, rows
 from gbun.kernels.chunks import Chunk, make_chunks, rows_in_chunk
-from gbun.kernels.equations import NormalEquations, Picked, Split, symmetric
-from gbun.kernels.forward import Weights, forward, weights
+from gbun.kernels.equations import NormalEquations, Picked, symmetric
+from gbun.kernels.forward import forward, weights
 from gbun.kernels.plan import Plan
 from gbun.kernels.simd import LANES
 from gbun.kernels.threads import Threads, aligned
+from gbun.kernels.underway import AHEAD, Round, UnderWay
 from gbun.networks import Family, Network
 
 Derivatives = Callable[[slice], tuple[FloatArray, FloatArray]]
@@ -76,7 +77,7 @@ class Kernels:
 class TrainingKernels(Kernels):
     """The two passes of a round over training rows, and what a line search asks for between rounds.
 
-    With a buffer of n x K, Z and then P stay in it from pass to pass. Without, each pass makes them again, chunk by
+    With buffers of n x K, Z and then P stay in one from pass to pass. Without, each pass makes them again, chunk by
     chunk in a thread's own memory; the bits are the same.
     """
 
@@ -93,58 +94,62 @@ class TrainingKernels(Kernels):
         super().__init__(features, family, n_scores, threads, plan.form)
         self.weight, self.exact = np.ascontiguousarray(weight), exact
         shape = features.n_rows, family.n_outputs
-        self.buffer = aligned(math.prod(shape), MEMBERSHIP).reshape(shape) if plan.hold else None
-        self._current: Weights | None = None
-        self._normalisation: tuple[FloatArray, FloatArray] | None = None
+        n_buffers = (AHEAD if plan.ahead else 1) if plan.hold else 0
+        self.rounds = UnderWay([aligned(math.prod(shape), MEMBERSHIP).reshape(shape) for _ in range(n_buffers)])
 
-    def first_pass(
-        self, network: Network, head: FloatArray | None, scores: FloatArray, more: RowSums | None = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """scores += P W with the P of the round before, unless `head` is None; Z = X N; [sum w z ; sum w z^2].
+    @property
+    def buffer(self) -> FloatArray | None:
+        """Where Z, then P, of the newest round are kept."""
+        return self.rounds.newest.buffer
 
-        `more` may ask for further sums, of the new scores.
-        """
-        before, made = self._current, weights(network, self.features, keep=True)
+    def first_pass(self, network: Network, head: FloatArray | None, scores: FloatArray) -> FloatArray:
+        """scores += P W with the P of the round before, unless `head` is None; Z = X N; [sum w z ; sum w z^2]."""
+        before, add = (None, None) if head is None else (self.rounds.split, product(head))
+        begun = self.rounds.begin(weights(network, self.features, keep=True), before)
         K, scratch = self.family.n_outputs, self.threads.scratch
-        past_caches = self.buffer is not None and K % LANES == 0
-        add = None if head is None else product(head)
+        past_caches = begun.buffer is not None and K % LANES == 0
 
-        def work(chunk: Chunk) -> tuple[FloatArray, FloatArray]:
+        def work(chunk: Chunk) -> FloatArray:
             sums = np.zeros((2, K))
-            if add is not None:
+            if before is not None and add is not None:
                 add(self._memberships(chunk, before), scores[chunk.rows])
             moments = self.weight[chunk.rows], sums
-            forward(made, self.features, chunk, self._rows_of(chunk), scratch, moments, past_caches)
-            return sums, np.zeros(0) if more is None else more(chunk.rows)
+            forward(begun.made, self.features, chunk, self._place(chunk, begun), scratch, moments, past_caches)
+            return sums
 
-        sums, further = np.zeros((2, K)), np.zeros(0) if more is None else 0.0 * more(slice(0, 0))
-        for own, own_further in self.threads.map(work, self.chunks):
-            sums += own
-            further = further + own_further
-        self._current, self._normalisation = made, None
-        return sums, further
+        return sum(self.threads.map(work, self.chunks), np.zeros((2, K)))
 
     def second_pass(
-        self, centre: FloatArray, factor: FloatArray, derivatives: Derivatives, pick: Picker | None = None
+        self,
+        centre: FloatArray,
+        factor: FloatArray,
+        derivatives: Derivatives,
+        pick: Picker | None = None,
+        head: FloatArray | None = None,
+        scores: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """P = softmax((Z - centre) x factor) in the place of Z, then A = P'HP and B = P'G.
 
         Where `pick` chooses rows, A is made of those alone, and [sum h, sum h of A's rows] says what they stand for.
+        With `head`, scores += P W of the round before comes first, where the first pass had to do without it.
         """
-        self._normalisation = centre, factor * PER_LOG_2
+        current, split = self.rounds.forwarded, (centre, factor * PER_LOG_2, self.family.softmax_width)
+        before, add = (None, None) if head is None else (self.rounds.split, product(head))
         runs = np.array_split(np.arange(len(self.chunks)), min(RUNS, len(self.chunks)) or 1)
 
         def work(run: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
             system: NormalEquations | None = None
             for number in run:
                 chunk = self.chunks[number]
+                if before is not None and add is not None and scores is not None:
+                    add(self._memberships(chunk, before), scores[chunk.rows])
                 g, h = derivatives(chunk.rows)
-                z = self._outputs(chunk, self._current)
-                system = system or NormalEquations(g, h, self.split, self.exact, self.threads.scratch)
+                z = self._outputs(chunk, current)
+                system = system or NormalEquations(g, h, split, self.exact, self.threads.scratch)
                 system.add(z, g, h, None if pick is None else pick(chunk.rows, h))
             if system is None:  # no rows at all: a worker whose share is empty
                 g, h = derivatives(slice(0, 0))
-                system = NormalEquations(g, h, self.split, self.exact, self.threads.scratch)
+                system = NormalEquations(g, h, split, self.exact, self.threads.scratch)
             return system.finished()
 
         parts = self.threads.map(work, runs)
@@ -153,14 +158,17 @@ class TrainingKernels(Kernels):
             A += a
             B += b
             curvature += c
+        current.split = split[:2]
+        if before is not None:
+            self.rounds.end(before)
         return symmetric(A), B, curvature
 
     def add_step(self, head: FloatArray, scores: FloatArray) -> None:
         """scores += P W"""
-        add = product(head)
+        add, current = product(head), self.rounds.split
 
         def work(chunk: Chunk) -> None:
-            add(self._memberships(chunk, self._current), scores[chunk.rows])
+            add(self._memberships(chunk, current), scores[chunk.rows])
 
         self.threads.run(work, self.chunks)
 
@@ -169,30 +177,23 @@ class TrainingKernels(Kernels):
         parts = self.threads.map(values, [chunk.rows for chunk in self.chunks])
         return np.asarray(sum(parts, 0.0 * values(slice(0, 0))), dtype=SUM)
 
-    def _rows_of(self, chunk: Chunk) -> FloatArray:
+    def _place(self, chunk: Chunk, of: Round) -> FloatArray:
         """Where Z and P of a chunk live."""
-        return self._scratch(chunk) if self.buffer is None else self.buffer[chunk.rows]
+        return self._scratch(chunk) if of.buffer is None else of.buffer[chunk.rows]
 
-    def _outputs(self, chunk: Chunk, made: Weights | None) -> FloatArray:
+    def _outputs(self, chunk: Chunk, of: Round) -> FloatArray:
         """What the buffer keeps, Z or P; or Z made again."""
-        z = self._rows_of(chunk)
-        if self.buffer is None:
-            assert made is not None, "the first pass comes first"
-            forward(made, self.features, chunk, z, self.threads.scratch)
+        z = self._place(chunk, of)
+        if of.buffer is None:
+            forward(of.made, self.features, chunk, z, self.threads.scratch)
         return z
 
-    def _memberships(self, chunk: Chunk, made: Weights | None) -> FloatArray:
+    def _memberships(self, chunk: Chunk, of: Round) -> FloatArray:
         """P, after the second pass."""
-        p = self._outputs(chunk, made)
-        if self.buffer is None:
-            rows.memberships(p, *self.split)
+        p = self._outputs(chunk, of)
+        if of.buffer is None and of.split is not None:
+            rows.memberships(p, *of.split, self.family.softmax_width)
         return p
-
-    @property
-    def split(self) -> Split:
-        """Centre, factor and group size of the current round's memberships."""
-        assert self._normalisation is not None, "the second pass comes second"
-        return *self._normalisation, self.family.softmax_width
 
 
 def product(head: FloatArray) -> Callable[[FloatArray, FloatArray], None]:

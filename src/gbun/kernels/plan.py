@@ -11,6 +11,7 @@ from gbun.kernels.forward import TABLE_LIMIT
 from gbun.kernels.hashed import TILE
 from gbun.kernels.linear import linear_bytes
 from gbun.kernels.products import PANEL
+from gbun.kernels.underway import AHEAD
 from gbun.memory import SHARE_OF_FREE, free_memory, megabytes
 
 ORDER_BYTES = 24  # of an entry: its row and value or its place, and its feature's id, start and place, with copies
@@ -34,6 +35,7 @@ class Plan:
     gram_share: float
     budget: int
     parts: tuple[tuple[str, int], ...]
+    ahead: bool = False  # rounds are forwarded while sums travel: several are under way, each with its buffer
     before: int = 0  # bytes of the linear start, which are free again when the first round begins
 
     @property
@@ -82,11 +84,13 @@ def make_plan(
     watched: Sequence[Features] = (),
     n_weights: int = 0,
     n_fits: int = 1,
+    ahead: bool = False,
 ) -> Plan:
     """The fastest plan that fits: first the buffer is given up, then the order of features, then threads.
 
-    `watched` are evaluation sets, `n_weights` the weights of a linear start for each score. Without a budget, the plan
-    that needs least is taken where half of what is free is less than that.
+    `watched` are evaluation sets, `n_weights` the weights of a linear start for each score. With `ahead`, sums travel,
+    and rounds are forwarded meanwhile. Without a budget, the plan that needs least is taken where half of what is free
+    is less than that.
 
     >>> print(make_plan(Features(1_000_000), 64, 1, 2, memory_budget=10**9))
     1,000,000 rows in 62 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
@@ -113,7 +117,7 @@ def make_plan(
 
     def parts(hold: bool, ordered: bool, threads: int) -> tuple[tuple[str, int], ...]:
         own = {
-            "network outputs, then memberships": 4 * n * K if hold else 0,
+            "network outputs, then memberships": 4 * n * K * (AHEAD if ahead else 1) if hold else 0,
             "the order of each chunk's features": ORDER_BYTES * n_entries if ordered else 0,
             "each thread's chunk": min(threads, max(1, len(chunks))) * (working + (table if ordered else 0)),
             "sums of the normal equations": (2 * threads + 3) * 8 * (n_grams * K * K + K * C),
@@ -127,7 +131,7 @@ def make_plan(
         least = max(before, sum(size for _, size in listed))
         if least <= budget or (memory_budget is None and (hold, ordered, threads) == ways[-1]):
             used = form if ordered else "hashed"
-            return Plan(n, K, C, hold, used, threads, len(chunks), gram_share, budget, listed, before)
+            return Plan(n, K, C, hold, used, threads, len(chunks), gram_share, budget, listed, ahead, before)
     besides = f" and {others:,} evaluation rows" if others else ""
     raise ValueError(
         f"memory_budget must be at least {least} bytes for {n:,} rows{besides}, K = {K} and {C} score(s) a row, "

@@ -1,8 +1,8 @@
 """Which rows the Hessian sums are made of: a seeded sample that goes by what a row holds, not by where it stands.
 
-Row i is in the sample of a round with probability p_i = min(1, share x h_i / mean h): rows that count for more are
-more likely to be in it, and those that count for most are always. They enter with h_i / p_i, which makes the sums right
-in the mean; then all are scaled so that their total is exact.
+Row i is in the sample of a round with probability p_i = min(1, share x h_i / mean h), where the mean is that of the
+round before: rows that count for more are more likely to be in it, and those that count for most are always. They enter
+with h_i / p_i, which makes the sums right in the mean; then all are scaled so that their total is exact.
 
 Chance is a hash of the row's key and the round, and the key a hash of its features, its target and its number among
 equal rows. So the sample is the same for any order of the rows, and for any division among workers unless that
@@ -18,10 +18,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.arrays import Array, host, namespace
+from gbun.arrays import host
 from gbun.data.features import Features
 from gbun.dtypes import FEATURE_ID, SUM, FloatArray
-from gbun.kernels.dispatch import Derivatives, Picker, RowSums
+from gbun.kernels.dispatch import Picker
 from gbun.kernels.equations import Picked
 
 Keys = NDArray[np.uint64]
@@ -41,24 +41,11 @@ class GramSample:
     def is_everything(self) -> bool:
         return self.keys is None
 
-    def asks(self, derivatives: Derivatives) -> RowSums | None:
-        """What the sample of a round needs to know of all rows: [sum h, n]."""
-        if self.is_everything:
-            return None
-
-        def sums(at: slice) -> Array:
-            h = row_curvature(derivatives(at)[1])
-            xp = namespace(h)
-            return xp.stack([xp.sum(h), xp.sum(xp.ones_like(h))])
-
-        return sums
-
-    def of_round(self, round_: int, curvature: FloatArray) -> Picker | None:
-        """`curvature` is what the sample asked for, summed over all workers."""
+    def of_round(self, round_: int, mean_curvature: float) -> Picker | None:
+        """`mean_curvature` is the mean h of all workers' rows, as of the round before: it need not be exact."""
         keys = self.keys
-        if keys is None or not curvature[0] > 0.0:
+        if keys is None or not mean_curvature > 0.0:
             return None
-        mean_curvature = curvature[0] / curvature[1]
         own = mixed(mixed(np.array([self.seed], dtype=FEATURE_ID)) + np.uint64(round_))
 
         def pick(at: slice, h: FloatArray) -> Picked:

@@ -15,7 +15,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from gbun.metrics.base import MeanMetric, Metric, RankingMetric
+from gbun.metrics.base import MeanMetric, Metric, RankingMetric, SumMetric
 from gbun.metrics.classification import Accuracy, Brier, Error, LogLoss, MacroF1, MacroPrecision
 from gbun.metrics.function import FunctionMetric, RowMetric
 from gbun.metrics.ranking import AUC, AveragePrecision
@@ -32,7 +32,17 @@ from gbun.metrics.regression import (
     TweedieDeviance,
 )
 
-__all__ = ["ALIASES", "METRICS", "FunctionMetric", "MeanMetric", "Metric", "RankingMetric", "RowMetric", "get_metric"]
+__all__ = [
+    "ALIASES",
+    "METRICS",
+    "FunctionMetric",
+    "MeanMetric",
+    "Metric",
+    "RankingMetric",
+    "RowMetric",
+    "SumMetric",
+    "get_metric",
+]
 
 MetricLike: TypeAlias = str | Metric | type[Metric] | Callable[..., Any] | tuple[str, Callable[..., Any], bool]
 

@@ -1,4 +1,4 @@
-"""What a metric is, and the two ways in which one can be computed by workers that never exchange rows."""
+"""What a metric is, and the forms in which workers that never exchange rows compute it together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 
 from gbun.collectives import Collective
 from gbun.dtypes import SUM, FloatArray
+
+# How often an evaluation of its own looks closer; a training looks closer from round to round.
+REPEATS = 2
 
 
 class Metric(ABC):
@@ -37,11 +40,84 @@ class Metric(ABC):
     parameter: ClassVar[str | None] = None
 
     @abstractmethod
+    def among(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        """The metric in the form of sums, for one evaluation set whose rows are divided among workers.
+
+        Every worker calls it, once and before the first round, with its own share of the rows. A share may be empty,
+        but its y has as many dimensions as the others'; `n_outputs` is the number of columns of the response.
+        """
+
     def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
         """The metric over the rows of all workers, the same number on each of them."""
+        y, response, weight = weighted_rows(y, response, weight)
+        form = self.among(y, weight, response.shape[1], collective)
+        total = collective.sum(form.sums(y, response, weight))
+        for _ in range(REPEATS if form.hint_length else 0):
+            form.adapt(collective.broadcast(form.hint(total)))
+            total = collective.sum(form.sums(y, response, weight))
+        return form.value(total)
 
     def __repr__(self) -> str:
         return f"<metric {self.name}>"
+
+
+class SumMetric(ABC):
+    """A metric of one evaluation set, from sums over rows that ride in one message with a round's other sums.
+
+    Every worker gives the `sums` of its rows, a vector whose `length` is the same on all of them and in all rounds;
+    they are added up, and whoever has the total knows the value.
+
+    Some forms look closer where rows have been seen. Then `hint_length` is not 0: who has the total makes a `hint` of
+    it, a vector of that length, and before the next round every worker, this one too, is given it by `adapt`.
+    Without it all stays right, and is less exact.
+
+    >>> import numpy as np
+    >>> from gbun.collectives import Solo
+    >>> from gbun.metrics import get_metric
+    >>> mine, yours = np.array([1.0, 2.0]), np.array([5.0])
+    >>> form = get_metric("mae").among(mine, np.ones(2), 1, Solo())
+    >>> total = form.sums(mine, np.zeros((2, 1)), np.ones(2)) + form.sums(yours, np.zeros((1, 1)), np.ones(1))
+    >>> form.length, form.value(total)
+    (2, 2.6666666666666665)
+    """
+
+    length: int
+    hint_length: int = 0
+
+    def __init__(self, metric: Metric) -> None:
+        self.name, self.higher_is_better = metric.name, metric.higher_is_better
+
+    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        """What this worker's rows add to the total; nothing is exchanged."""
+        y, response, weight = weighted_rows(y, response, weight)
+        if not len(weight):
+            return np.zeros(self.length)
+        # A comparison or an argmax takes nan for an ordinary answer; a model that diverged must be seen.
+        if np.isnan(response).any():
+            return np.full(self.length, np.nan)
+        return self.of_rows(y, response, weight)
+
+    @abstractmethod
+    def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        """The sums over the rows given: at least one, each of positive weight, and no nan in the response."""
+
+    @abstractmethod
+    def value(self, total: FloatArray) -> float:
+        """The metric from the sums over the rows of all workers."""
+
+    def error_bound(self, total: FloatArray) -> float:
+        """How far `value` can be from the metric of the rows at the very most."""
+        return 0.0
+
+    def hint(self, total: FloatArray) -> FloatArray:
+        """What `adapt` should be told next; call it before that, as the total is read in the light of the last hint."""
+        return np.zeros(self.hint_length)
+
+    def adapt(self, hint: FloatArray) -> None:  # noqa: B027 - most forms take none
+        """Take a hint, the same bits on every worker."""
+
+    def __repr__(self) -> str:
+        return f"<sums of {self.name}>"
 
 
 class MeanMetric(Metric):
@@ -59,13 +135,29 @@ class MeanMetric(Metric):
         """The metric from the sums over all rows: numerator / denominator."""
         return ratio(sums[0], sums[1])
 
-    def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
-        y, response, weight = weighted_rows(y, response, weight)
-        sums = self.sums(y, response, weight)
-        # A comparison or an argmax takes nan for an ordinary answer; a model that diverged must be seen.
-        if np.isnan(response).any():
-            sums = np.full_like(sums, np.nan)
-        return self.value(collective.sum(sums))
+    def n_sums(self, y: FloatArray, n_outputs: int) -> int:
+        """How many numbers `sums` gives for such y."""
+        nothing = np.zeros((0, n_outputs))
+        return len(self.sums(np.asarray(y, dtype=SUM)[:0], nothing, nothing[:, 0]))
+
+    def among(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        return Sums(self, self.n_sums(y, n_outputs))
+
+
+class Sums(SumMetric):
+    """The sums of a MeanMetric as they are, or with y and response moved by `centre` first."""
+
+    def __init__(self, metric: MeanMetric, length: int, centre: FloatArray | None = None) -> None:
+        super().__init__(metric)
+        self.metric, self.length, self.centre = metric, length, centre
+
+    def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        if self.centre is not None:
+            y, response = y - self.centre, response - self.centre
+        return self.metric.sums(y, response, weight)
+
+    def value(self, total: FloatArray) -> float:
+        return self.metric.value(total)
 
 
 class RankingMetric(Metric):
@@ -75,15 +167,33 @@ class RankingMetric(Metric):
     def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> float:
         """The metric over the rows given: at least one, each of positive weight."""
 
-    def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
-        if collective.size > 1:
-            raise ValueError(
-                f"metric: {self.name!r} needs all rows in one place, but they are divided among "
-                f"{collective.size} workers and a distributed form is not available. Use a metric made of "
-                "sums (log_loss, brier, error, rmse, mae, ...), or evaluate the trained model in one process."
-            )
-        y, response, weight = weighted_rows(y, response, weight)
-        return self.of_rows(y, response, weight) if len(weight) else float("nan")
+    def among(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        if collective.size == 1:
+            return Whole(self)
+        raise ValueError(
+            f"metric: {self.name!r} needs all rows in one place, but they are divided among {collective.size} workers. "
+            "Use a metric made of sums (log_loss, brier, error, rmse, mae, ..., or RowMetric(name, f), the mean of "
+            "your f(y, response) over rows), auc or average_precision, or evaluate the trained model in one process."
+        )
+
+
+class Whole(SumMetric):
+    """The metric of all rows as the one number of a worker that has no others: exact."""
+
+    length = 1
+
+    def __init__(self, metric: RankingMetric) -> None:
+        super().__init__(metric)
+        self.metric = metric
+
+    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        return self.of_rows(*weighted_rows(y, response, weight))
+
+    def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        return np.array([self.metric.of_rows(y, response, weight) if len(weight) else np.nan])
+
+    def value(self, total: FloatArray) -> float:
+        return float(total[0])
 
 
 def ratio(numerator: float, denominator: float) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gbun.collectives import Collective
 from gbun.dtypes import SUM, FloatArray
-from gbun.metrics.base import MeanMetric, targets, weighted_rows
+from gbun.metrics.base import MeanMetric, SumMetric, Sums, targets, weighted_rows
 
 EPS = float(np.finfo(SUM).eps)
 TINY = float(np.finfo(SUM).tiny)
@@ -114,16 +114,13 @@ class R2(MeanMetric):
         explained = 1 - residual / np.where(constant, 1, variance)
         return float(np.where(constant, residual == 0, explained).mean())
 
-    def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
-        y, response, weight = weighted_rows(y, response, weight)
-        y = targets(y, response)
-        moments = collective.sum(np.append(weight @ y, weight.sum()))
-        if moments[-1] == 0:
-            return float("nan")
+    def among(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        y, response, weight = weighted_rows(y, np.zeros((len(y), n_outputs)), weight)
+        moments = collective.sum(np.append(weight @ targets(y, response), weight.sum()))
         # Moving y and response together changes no residual, and near 0 the difference in `value` is exact
         # where far from it (a year, a timestamp) it would cancel.
-        centre = moments[:-1] / moments[-1]
-        return super().evaluate(y - centre, response - centre, weight, collective)
+        centre = moments[:-1] / moments[-1] if moments[-1] != 0 else moments[:-1]
+        return Sums(self, self.n_sums(y, n_outputs), centre)
 
 
 class Pinball(ElementwiseLoss):

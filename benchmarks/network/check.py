@@ -1,0 +1,115 @@
+"""Whether hosts do what they are told: rates of TCP transfers, bytes of the counters, nothing left when they end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from benchmarks.network.hosts import Hosts
+from benchmarks.network.namespaces import Unavailable, namespaces, remove_leftovers
+from benchmarks.speed.report import Row, show
+
+TOLERANCE, TRIES = 0.1, 3
+COUNTED = 1.15  # headers are 4.5 %; many senders to one send some packets again
+PORT = "5001"
+RECEIVE = """
+import socket, sys, time, threading
+address, port, senders = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+server = socket.create_server((address, port))
+connections = [server.accept()[0] for _ in range(senders)]
+lock, times, totals = threading.Lock(), [], []
+def read(connection):
+    buffer, total = bytearray(1 << 20), 0
+    connection.sendall(b"go")
+    while n := connection.recv_into(buffer):
+        total += n
+        if not times:
+            times.append((time.perf_counter(), n))
+    with lock:
+        totals.append(total)
+threads = [threading.Thread(target=read, args=(c,)) for c in connections]
+[t.start() for t in threads]
+[t.join() for t in threads]
+began, first = times[0]
+print((sum(totals) - first) / (time.perf_counter() - began))
+"""
+SEND = """
+import socket, sys, time
+address, port, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for attempt in range(200):
+    try:
+        connection = socket.create_connection((address, port))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+connection.recv(2)
+data = memoryview(bytes(1 << 20))
+while n > 0:
+    n -= connection.send(data[:n])
+connection.close()
+"""
+
+
+def transfer(hosts: Hosts, n_bytes: int, senders: int, timeout: float = 120.0) -> float:
+    """Bytes a second that host 0 receives from the `senders` next hosts, which send `n_bytes` in all."""
+    own = n_bytes // senders
+    commands = [[sys.executable, "-c", RECEIVE, hosts.addresses[0], PORT, str(senders)]]
+    commands += [[sys.executable, "-c", SEND, hosts.addresses[0], PORT, str(own)] for _ in range(senders)]
+    done = hosts.run(commands, timeout=timeout)
+    if any(d.code for d in done):
+        raise RuntimeError(f"a transfer failed: {done}")
+    return float(done[0].output)
+
+
+def check(hosts: Hosts, bandwidths: Sequence[float], seconds: float) -> list[Row]:
+    """One sender, then all others at once. A machine that is busy with something else is given further tries."""
+    rows: list[Row] = []
+    for bandwidth in bandwidths:
+        hosts.limit(bandwidth)
+        for senders in (1, len(hosts.names) - 1):
+            for tries in range(1, TRIES + 1):
+                row = one(hosts, bandwidth, seconds, senders) | {"tries": tries}
+                if row["good"]:
+                    break
+            rows.append(row)
+    return rows
+
+
+def one(hosts: Hosts, bandwidth: float, seconds: float, senders: int) -> Row:
+    n, before = int(bandwidth * seconds), hosts.counters()
+    rate = transfer(hosts, n, senders)
+    moved = [now.since(then) for now, then in zip(hosts.counters(), before, strict=True)]
+    sent, received = sum(m.sent for m in moved[1 : 1 + senders]), moved[0].received
+    return {
+        "table": f"a transfer of {seconds:g} s to one host",
+        "asked, bytes/s": bandwidth,
+        "senders": senders,
+        "measured, bytes/s": rate,
+        "of the asked": rate / bandwidth,
+        "counted / sent": sent / n,
+        "counted / received": received / n,
+        "good": abs(rate / bandwidth - 1.0) <= TOLERANCE and all(1.0 <= m / n <= COUNTED for m in (sent, received)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.network.hosts", description=__doc__)
+    parser.add_argument("--bandwidth", type=float, nargs="+", default=[1e6, 1e7], help="bytes a second")
+    parser.add_argument("--hosts", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each transfer")
+    args = parser.parse_args()
+    console = Console(width=160)
+    try:
+        leftovers = remove_leftovers()
+        with Hosts(args.hosts) as hosts:
+            rows = check(hosts, args.bandwidth, args.seconds)
+    except Unavailable as error:
+        print(f"benchmarks.network: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    show(rows, console)
+    left = namespaces(hosts.prefix)
+    console.print(f"leftovers of dead runs removed: {leftovers or 'none'}; left of this one: {left or 'nothing'}")
+    raise SystemExit(0 if not left and all(row["good"] for row in rows) else 1)

@@ -1,0 +1,105 @@
+"""Workers, one on each host, that stay and do one job after the other together."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from itertools import count
+from pathlib import Path
+from queue import Empty, Queue
+from time import monotonic, sleep
+from typing import IO, Any
+
+from benchmarks.network.hosts import Hosts
+from benchmarks.network.namespaces import GRACE
+from benchmarks.speed.timing import Failed
+
+ROOT = Path(__file__).resolve().parents[2]
+START = 300.0  # seconds until all have imported torch, which on few cores takes a while, and have met
+LONGEST = 3000  # characters of what a worker said, where one failed
+_ports = count(29500)
+
+
+class Crew:
+    """`size` workers on the first hosts, as a context. `Failed` is raised, and all of them end, where one does not
+    answer in time."""
+
+    def __init__(self, hosts: Hosts, size: int) -> None:
+        common = {
+            "WORLD_SIZE": str(size),
+            "MASTER_ADDR": hosts.addresses[0],
+            "MASTER_PORT": str(next(_ports)),
+            "GLOO_SOCKET_IFNAME": hosts.interface,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        command = [sys.executable, "-m", "benchmarks.network.worker"]
+        self.size = size
+        self._group = hosts.start([command] * size, [{**common, "RANK": str(i)} for i in range(size)], ROOT)
+        self._answers: list[Queue[str]] = [Queue() for _ in range(size)]
+        self._readers = [
+            threading.Thread(target=_read, args=(process.stdout, answers), daemon=True)
+            for process, answers in zip(self._group.processes, self._answers, strict=True)
+        ]
+        for reader in self._readers:
+            reader.start()
+        self._all_answer(START)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def ask(self, job: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """The answer of rank 0, once all have answered."""
+        for process in self._group.processes:
+            assert process.stdin is not None
+            try:
+                process.stdin.write(json.dumps(job) + "\n")
+                process.stdin.flush()
+            except OSError:  # it has ended, which is told below
+                break
+        return self._all_answer(timeout)
+
+    def close(self) -> None:
+        self._group.end()
+        for reader in self._readers:
+            reader.join()
+        self._group.close()
+
+    def _all_answer(self, timeout: float) -> dict[str, Any]:
+        deadline = monotonic() + timeout
+        waiting, lines = set(range(self.size)), [""] * self.size
+        while waiting:
+            for rank in sorted(waiting):
+                try:
+                    lines[rank] = self._answers[rank].get(timeout=0.02 if rank == min(waiting) else 0.0)
+                except Empty:
+                    continue
+                if not lines[rank]:
+                    self._fail(f"worker {rank} ended: {self._last_words(rank)}")
+                waiting.remove(rank)
+            if monotonic() > deadline and waiting:
+                self._fail(f"{len(waiting)} of {self.size} workers did not answer in {timeout:.0f} s")
+        return dict(json.loads(lines[0]))
+
+    def _last_words(self, rank: int) -> str:
+        words = self._group.errors(rank).strip().splitlines()
+        told = words[-1][:200] if words else "without a word"
+        return told.translate(str.maketrans("[]", "()"))  # a table takes [...] for a style
+
+    def _fail(self, why: str) -> None:
+        sleep(GRACE)  # for the others to say why
+        for rank in range(self.size):
+            print(f"worker {rank}:\n{self._group.errors(rank)[-LONGEST:]}", file=sys.stderr)
+        self.close()
+        raise Failed(why)
+
+
+def _read(stream: IO[str], answers: Queue[str]) -> None:
+    """Lines of a worker; an empty one is its end."""
+    for line in stream:
+        answers.put(line)
+    answers.put("")

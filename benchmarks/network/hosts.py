@@ -1,0 +1,183 @@
+"""Hosts that are network namespaces: one interface each, of limited bandwidth, on a bridge they share.
+
+The bridge has a namespace of its own, so the root namespace sees none of it, and nothing is routed out. A limit is a
+token bucket at both ends of a host's cable, so it holds for what the host sends and for what it receives.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from benchmarks.network.group import Done, Group
+from benchmarks.network.namespaces import Unavailable, call, missing, namespaces, new_prefix, remove, remove_leftovers
+
+INTERFACE = "eth0"  # of each host, in its namespace
+BRIDGE = "br0"
+MOST_HOSTS = 250
+MTU = 1500
+LEAST_BURST = 2 * (MTU + 14)  # what a bucket holds is not limited, so it must be small beside a message
+FAST, LEAST_FAST_BURST = 3e7, 2 * 2**16  # from here on the kernel is spared to cut what TCP gives it at a time
+LEAST_QUEUE = 4 * 2**20  # holds what many hosts send to one at a time: no packets are lost, as behind a good switch
+SETTINGS = """
+cd /proc/sys/net/ipv4
+echo cubic > tcp_congestion_control || echo reno > tcp_congestion_control
+echo 1 > tcp_no_metrics_save
+"""  # the same on every machine, and nothing learnt at one bandwidth is used at the next
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Bytes of a host's interface, with headers."""
+
+    received: int
+    sent: int
+
+    def since(self, before: Counters) -> Counters:
+        return Counters(self.received - before.received, self.sent - before.sent)
+
+
+class Hosts:
+    """`n` hosts as a context. `bandwidth` is in bytes a second, of either direction of each host; None is no limit."""
+
+    interface = INTERFACE
+    _numbers = count()
+
+    def __init__(self, n: int, bandwidth: float | None = None) -> None:
+        if not 1 <= n <= MOST_HOSTS:
+            raise ValueError(f"n must be from 1 to {MOST_HOSTS}, got {n}")
+        self.prefix = new_prefix(next(self._numbers))
+        self.names = [f"{self.prefix}-h{i}" for i in range(n)]
+        self.addresses = [f"10.77.0.{i + 1}" for i in range(n)]
+        self.bandwidth: float | None = None
+        self._switch, self._asked = f"{self.prefix}-sw", bandwidth
+        self._group: Group | None = None
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Hosts:
+        why_not = missing()
+        if why_not:
+            raise Unavailable(why_not)
+        self._handle_signals()
+        atexit.register(self.close)  # where an interrupt comes between the lines of a with statement
+        try:
+            remove_leftovers()
+            self._build()
+            self.limit(self._asked)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def limit(self, bandwidth: float | None) -> None:
+        """Another bandwidth from now on."""
+        if bandwidth is None and self.bandwidth is None:
+            return
+        told = "qdisc del dev {} root" if bandwidth is None else f"qdisc replace dev {{}} root {bucket(bandwidth)}"
+        call(["tc", "-n", self._switch, "-batch", "-"], [told.format(f"h{i}") for i in range(len(self.names))])
+        for name in self.names:
+            call(["tc", "-n", name, "-batch", "-"], [told.format(INTERFACE)])
+        self.bandwidth = bandwidth
+
+    def counters(self) -> list[Counters]:
+        """Of each host, since it was built."""
+        found = []
+        for name in self.names:
+            link = json.loads(call(["ip", "-n", name, "-s", "-j", "link", "show", "dev", INTERFACE]))[0]["stats64"]
+            found.append(Counters(link["rx"]["bytes"], link["tx"]["bytes"]))
+        return found
+
+    def start(
+        self, commands: Sequence[Sequence[str]], env: Sequence[Mapping[str, str]] = (), cwd: Path | None = None
+    ) -> Group:
+        """One process on each of the first hosts; `env` is beside this process's own. One group at a time: when it
+        ends, so does all that runs on its hosts."""
+        if len(commands) > len(self.names) or (env and len(env) != len(commands)):
+            raise ValueError(f"{len(commands)} commands and {len(env)} env for {len(self.names)} hosts")
+        if self._group is not None:
+            self._group.close()
+        self._group = Group(self.names[: len(commands)])
+        for i, command in enumerate(commands):
+            self._group.start(command, env[i] if env else {}, cwd)
+        return self._group
+
+    def run(
+        self, commands: Sequence[Sequence[str]], env: Sequence[Mapping[str, str]] = (), timeout: float = 60.0,
+        cwd: Path | None = None,
+    ) -> list[Done]:  # fmt: skip
+        """One process on each of the first hosts, until all have ended. Where one fails, the others soon end too."""
+        group = self.start(commands, env, cwd)
+        try:
+            return group.wait(timeout)
+        finally:
+            group.close()
+
+    def close(self) -> None:
+        """End every process, remove every namespace; signals are ignored meanwhile."""
+        for number in self._handlers:
+            signal.signal(number, signal.SIG_IGN)
+        try:
+            if self._group is not None:
+                self._group.close()
+            remove(namespaces(self.prefix))
+            atexit.unregister(self.close)
+        finally:
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            self._handlers.clear()
+
+    def _build(self) -> None:
+        call(["ip", "-batch", "-"], [f"netns add {name}" for name in (self._switch, *self.names)])
+        switch = [f"link add {BRIDGE} type bridge mcast_snooping 0", quiet(BRIDGE), f"link set {BRIDGE} up"]
+        for i, name in enumerate(self.names):
+            switch.append(f"link add h{i} mtu {MTU} type veth peer name {INTERFACE} mtu {MTU} netns {name}")
+            switch += [quiet(f"h{i}"), f"link set h{i} master {BRIDGE} up"]
+        call(["ip", "-n", self._switch, "-batch", "-"], switch)
+        for name, address in zip(self.names, self.addresses, strict=True):
+            own = [f"address add {address}/24 dev {INTERFACE}", quiet(INTERFACE), f"link set {INTERFACE} up"]
+            call(["ip", "-n", name, "-batch", "-"], [*own, "link set lo up"])
+            call(["ip", "netns", "exec", name, "sh", "-c", SETTINGS])
+
+    def _handle_signals(self) -> None:
+        """SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt; Python allows it in one thread."""
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+            self._handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
+
+
+def bucket(bandwidth: float) -> str:
+    """The queueing discipline, as tc reads it: a token bucket that holds a millisecond's bytes.
+
+    >>> bucket(1e6)
+    'tbf rate 8000000bit burst 3028 limit 4197332'
+    """
+    if not 1e4 <= bandwidth <= 4e9:
+        raise ValueError(f"bandwidth must be from 10 KB/s to 4 GB/s, got {bandwidth}")
+    burst = max(LEAST_BURST if bandwidth < FAST else LEAST_FAST_BURST, round(bandwidth / 1000))
+    return f"tbf rate {round(8 * bandwidth)}bit burst {burst} limit {burst + max(LEAST_QUEUE, round(bandwidth / 20))}"
+
+
+def quiet(interface: str) -> str:
+    """No IPv6 address, so that counters stand still when nobody sends."""
+    return f"link set {interface} addrgenmode none"
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    from benchmarks.network.check import main
+
+    main()

@@ -1,0 +1,181 @@
+"""Some hosts, each bandwidth: seconds and bytes of a round, beside an all-reduce of a K x K matrix.
+
+Bytes are differences of the interfaces' counters between a job of few rounds and one of more, divided by the rounds
+that make the difference: what a job sends before its first round is in both.
+
+How much of the transfer happens while the hosts compute: T0 are the seconds of a round without a limit, T with it, and
+X is what the limit adds to an exchange of the same bytes where nothing is computed. One after the other, T would be
+T0 + X; overlap = (T0 + X - T) / min(T0, X).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from time import sleep
+from typing import Any
+
+from benchmarks.network.crew import Crew
+from benchmarks.network.hosts import Hosts
+from benchmarks.speed.report import Row
+from benchmarks.speed.timing import Failed, ratio
+
+TABLE = "network: a round on several hosts; bytes are of a host and round, at its interface"
+FEWEST, MOST = 2, 50  # rounds, where nobody says how many
+COMPILE = 600.0  # seconds for the first round of all
+SETTLE = 0.1  # seconds for the last acknowledgements
+WORTH_TELLING = 0.2  # of T: where less could overlap, noise would say how much did
+
+Job = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rows of each host, and rounds: so many, or (None) as many as are expected to take `seconds`."""
+
+    rows: int
+    features: int
+    nnz: int
+    rounds: int | None
+    seconds: float
+    transport: str
+
+    def train(self, K: int) -> Job:
+        own = {"rows": self.rows, "features": self.features, "nnz": self.nnz, "transport": self.transport}
+        return {"kind": "train", "neurons": K, **own}
+
+    def rounds_of(self, expected: float) -> int:
+        """Where each takes the expected seconds."""
+        return self.rounds or max(FEWEST, min(MOST, int(self.seconds / expected)))
+
+
+@dataclass(frozen=True)
+class Found:
+    """Median seconds of a round, and bytes of each host and round; `answer` is the worker's."""
+
+    seconds: float
+    rounds: int
+    sent: list[float]
+    received: list[float]
+    answer: dict[str, Any]
+
+    def expected(self, bandwidth: float) -> float:
+        """Seconds of a round, where nothing overlaps."""
+        return self.seconds + max(*self.sent, *self.received) / bandwidth
+
+
+def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: Plan) -> Iterator[Row]:
+    """A row for no limit, then one for each bandwidth; once one has failed, the workers are gone and no more come.
+
+    What a limit does is told by rounds without it that were made just before: others may use this machine, too.
+    """
+    hosts.limit(None)
+    jobs: dict[str, Job] = {"round": plan.train(K), "all_reduce": {"kind": "all_reduce", "neurons": K}}
+    free: dict[str, Found] = {}
+    for bandwidth in (None, *bandwidths):
+        found: dict[str, Found] = {}
+        note = ""
+        try:
+            hosts.limit(None)
+            if not free:
+                crew.ask({**jobs["round"], "rounds": 2}, COMPILE)
+                free["round"] = measure(hosts, crew, jobs["round"], probed(crew, jobs["round"]), plan)
+                jobs["exchange"] = {"kind": "exchange"} | message(free["round"])
+            for name, job in jobs.items():
+                free[name] = measure(hosts, crew, job, probed(crew, job), plan)
+            hosts.limit(bandwidth)
+            for name, job in jobs.items() if bandwidth else ():
+                found[name] = measure(hosts, crew, job, free[name].expected(bandwidth), plan)
+        except Failed as failure:
+            note = str(failure)
+        place = {"table": TABLE, "hosts": crew.size, "K": K, "bandwidth": words(bandwidth), "bytes/s": bandwidth}
+        yield {**place, **row(crew.size, K, found if bandwidth else free, free, note)}
+        if note:
+            return
+
+
+def probed(crew: Crew, job: Job) -> float:
+    """Seconds that a round is expected to take, from a few."""
+    seconds = crew.ask({**job, "rounds": 3}, COMPILE)["seconds"]
+    return float(seconds[-1] - seconds[0]) / 2
+
+
+def measure(hosts: Hosts, crew: Crew, job: Job, expected: float, plan: Plan) -> Found:
+    """Some rounds, counted against a job of fewer."""
+    rounds = plan.rounds_of(expected)
+    first = 1 if job["kind"] == "train" else 0
+    counted, answer = [hosts.counters()], {}
+    for n in (first, first + rounds):
+        answer = crew.ask({**job, "rounds": n}, 120.0 + 5.0 * n * expected)
+        sleep(SETTLE)
+        counted.append(hosts.counters())
+    before, middle, after = (counters[: crew.size] for counters in counted)
+    pairs = [(c.since(b), b.since(a)) for a, b, c in zip(before, middle, after, strict=True)]
+    ends = answer["seconds"] if first else [0.0, *answer["seconds"]]
+    return Found(
+        statistics.median(b - a for a, b in pairwise(ends)),
+        rounds,
+        [(more.sent - few.sent) / rounds for more, few in pairs],
+        [(more.received - few.received) / rounds for more, few in pairs],
+        answer,
+    )
+
+
+def message(found: Found) -> dict[str, int]:
+    """Bytes that go up to rank 0, and those that come down: the last rank sends the one and receives the other."""
+    return {"up": round(found.answer["sent"][-1]), "down": round(found.answer["received"][-1])}
+
+
+def row(size: int, K: int, found: dict[str, Found], free: dict[str, Found], note: str) -> Row:
+    ring = 2.0 * (size - 1) / size * 4.0 * K * K
+    own, all_reduce = found.get("round"), found.get("all_reduce")
+    sent, all_sent = (statistics.mean(f.sent) if f else None for f in (own, all_reduce))
+    return {
+        "rounds": own and own.rounds,
+        "round s": own and own.seconds,
+        "no limit s": free["round"].seconds if "round" in free else None,
+        "sent": sent,
+        "received": own and statistics.mean(own.received),
+        "most": own and max(*own.sent, *own.received),
+        "by gbun's count": own and statistics.mean(own.answer["sent"]),
+        "of a ring of K x K": ratio(sent, ring),
+        "all_reduce s": all_reduce and all_reduce.seconds,
+        "all_reduce sent": all_sent,
+        "of all_reduce's": ratio(sent, all_sent),
+        "exchange s": found["exchange"].seconds if "exchange" in found else None,
+        "exchange, no limit s": free["exchange"].seconds if "exchange" in free else None,
+        "overlap": overlap(found, free),
+        "note": note,
+    }
+
+
+def overlap(found: dict[str, Found], free: dict[str, Found]) -> float | None:
+    if found is free or not {"round", "exchange"} <= found.keys() & free.keys():
+        return None
+    T0, T = free["round"].seconds, found["round"].seconds
+    X = found["exchange"].seconds - free["exchange"].seconds
+    return (T0 + X - T) / min(T0, X) if min(T0, X) > WORTH_TELLING * T else None
+
+
+def words(bandwidth: float | None) -> str:
+    """
+    >>> words(None), words(1e5), words(2.5e7)
+    ('no limit', '100KB', '25MB')
+    """
+    if bandwidth is None:
+        return "no limit"
+    return next(f"{bandwidth / scale:g}{unit}" for unit, scale in UNITS.items() if bandwidth >= scale)
+
+
+def bandwidth_of(told: str) -> float:
+    """
+    >>> bandwidth_of("100KB"), bandwidth_of("1.5GB")
+    (100000.0, 1500000000.0)
+    """
+    unit = next((unit for unit in UNITS if told.upper().endswith(unit)), "")
+    return float(told[: len(told) - len(unit)]) * UNITS.get(unit, 1.0)
+
+
+UNITS = {"GB": 1e9, "MB": 1e6, "KB": 1e3, "B": 1.0}

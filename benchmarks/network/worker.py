@@ -1,0 +1,124 @@
+"""What runs on each host: a process that does the jobs it reads from stdin, one JSON object a line.
+
+    {"kind": "train", "rows": 2000, "features": 100000, "nnz": 10, "neurons": 64, "rounds": 5, "transport": "float32"}
+    {"kind": "exchange", "up": 10000, "down": 800, "rounds": 5}
+    {"kind": "all_reduce", "neurons": 64, "rounds": 5}
+
+All workers read the same lines, form a gloo group for each job, and answer a line on stdout when they are through. RANK,
+WORLD_SIZE, MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME are as torch.distributed reads them. All use of
+gbun.distributed is in this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import timedelta
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.distributed as dist
+
+from gbun import distributed
+from gbun.callbacks import Callback, RoundReport
+
+SEED = 0
+PATIENCE = timedelta(hours=1)  # the program that asks has limits of its own
+Answer = dict[str, Any]
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else prints does so among the errors
+    torch.set_num_threads(1)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, size, is_master=rank == 0, timeout=PATIENCE)
+    _write(answers, {"ready": rank})
+    for number, line in enumerate(sys.stdin):
+        job = json.loads(line)
+        if number:
+            dist.destroy_process_group()  # by now, all are through with it
+        own = dist.PrefixStore(f"job {number}", store)
+        dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=PATIENCE)
+        _write(answers, JOBS[job.pop("kind")](**job))
+
+
+def train(rows: int, features: int, nnz: int, neurons: int, rounds: int, transport: str) -> Answer:
+    """Seconds since the start at the end of each round, and the bytes of each worker and round that gbun itself has
+    counted; both on rank 0."""
+    X, y = share(rows, features, nnz, dist.get_rank())
+    params = {"objective": "logistic", "n_neurons": neurons, "n_jobs": 1, "init": "constant", "scale": "none"}
+    clock, report = Clock(), distributed.Report()
+    dist.barrier()
+    distributed.train(params, (X, y), rounds, callbacks=[clock], transport=transport, report=report)
+    if dist.get_rank():
+        return {}
+    sent, received = (values[:, 1:].mean(axis=1).tolist() for values in (report.sent, report.received))
+    return {"seconds": clock.seconds, "sent": sent, "received": received}
+
+
+def exchange(up: int, down: int, rounds: int) -> Answer:
+    """What rounds send, and nothing else: numbers that add up on rank 0, and bytes that come back."""
+    numbers, verdict = np.zeros(up // 4), np.zeros(down, dtype=np.uint8)
+    with distributed.workers() as courier:
+        courier.broadcast(np.zeros(1))
+        began, seconds = perf_counter(), []
+        for _ in range(rounds):
+            courier.sum(numbers, root=0, wire=[(len(numbers), "float32")])
+            courier.broadcast(verdict)
+            seconds.append(perf_counter() - began)
+    return {"seconds": seconds}
+
+
+def all_reduce(neurons: int, rounds: int) -> Answer:
+    """What a round would send that summed a whole K x K matrix of float32."""
+    A = torch.zeros(neurons * neurons)
+    dist.barrier()
+    began, seconds = perf_counter(), []
+    for _ in range(rounds):
+        dist.all_reduce(A)
+        seconds.append(perf_counter() - began)
+    return {"seconds": seconds}
+
+
+JOBS = {"train": train, "exchange": exchange, "all_reduce": all_reduce}
+
+
+class Clock(Callback):
+    """Seconds since the start of training, after each round. Callbacks run on rank 0."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def after_round(self, training: Any, report: RoundReport) -> bool:
+        self.seconds.append(report.seconds)
+        return False
+
+
+@lru_cache(maxsize=4)
+def share(rows: int, features: int, nnz: int, rank: int) -> tuple[Any, Any]:
+    """This host's rows: `nnz` ones each, one in each of as many equal parts of the features; two classes."""
+    width = features // nnz
+    rng, effects = np.random.default_rng([SEED, 1, rank]), np.random.default_rng([SEED, 0]).normal(size=features)
+    ids = rng.integers(width, size=(rows, nnz)) + width * np.arange(nnz)
+    X = sp.csr_array(
+        (np.ones(rows * nnz, dtype=np.float32), ids.astype(np.int32).ravel(), nnz * np.arange(rows + 1)),
+        shape=(rows, features),
+    )
+    odds = effects[ids].sum(axis=1) / np.sqrt(nnz)
+    return X, (rng.random(rows) < 1.0 / (1.0 + np.exp(-2.0 * odds))).astype(np.int64)
+
+
+def _write(file: Any, answer: Answer) -> None:
+    file.write(json.dumps(answer) + "\n")
+    file.flush()
+
+
+if __name__ == "__main__":
+    main()

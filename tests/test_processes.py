@@ -1,0 +1,200 @@
+"""Workers that are processes and talk through sockets: the same model, few bytes, and no hangs when one is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gbun
+from gbun import distributed
+from gbun.collectives import WorkerError
+
+torch = pytest.importorskip("torch")
+jobs = pytest.importorskip("worker_jobs")
+AGREE = 2e-5  # of a deviation: chunks are summed in float32, and workers cut them elsewhere
+
+
+def alone(kind, params, n_rounds, **more):
+    data = jobs.rows(kind)
+    model = gbun.train({"n_neurons": 32, **params}, data, n_rounds, task=jobs.task_of(kind), **more)
+    return model.decision_function(data[0][:100])
+
+
+def close(found, wanted, tolerance=AGREE):
+    np.testing.assert_allclose(found, wanted, atol=tolerance * wanted.std())
+
+
+def workers_of(pid):
+    """Processes that are there and descend from this one; who only starts others is none of them."""
+    parents, found = {}, []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rsplit(")", 1)[1].split()[:2]
+        except OSError:  # it has just ended
+            continue
+        if state != "Z":
+            parents[int(stat.parent.name)] = int(parent)
+    children = [p for p, parent in parents.items() if parent == pid]
+    for child in children:
+        found += [p for p, parent in parents.items() if parent == child]
+    return found
+
+
+def wait_for(condition, seconds):
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_left():
+    yield
+    assert wait_for(lambda: not workers_of(os.getpid()), 5.0)
+
+
+@pytest.mark.parametrize(("size", "kind"), [(2, "sparse"), (3, "classes")])
+def test_processes_train_the_model_of_one_with_metrics_of_all_rows(size, kind):
+    params = {"gram_rows": 0.5, "n_neurons": 64, "eval_metric": "auc" if kind == "sparse" else "log_loss"}
+    found = distributed.launch(jobs.train, size, (kind, params, 6), timeout=jobs.TIMEOUT)
+    wanted = alone(kind, params, 6)
+    for scores, n_rounds, _, _ in found:
+        assert n_rounds == 6
+        close(scores, wanted)
+        np.testing.assert_array_equal(scores, found[0][0])  # the same bits on all
+
+
+@pytest.mark.parametrize("transport", ["float32", "int16"])
+def test_bytes_are_those_of_the_formula_and_do_not_go_with_rows_or_features(transport):
+    K, T, size = 128, 5, 3
+    params = {"n_neurons": K, "init": "constant"}
+    reports = {}
+    for kind in ("dense", "sparse"):
+        found = distributed.launch(jobs.train_with, size, (kind, params, T, transport), timeout=jobs.TIMEOUT)
+        reports[kind] = found[0]
+    sent, received = reports["dense"].sent[:, 2:], reports["dense"].received[:, 2:]  # past the first round
+    np.testing.assert_array_equal(sent, reports["sparse"].sent[:, 2:])
+    np.testing.assert_array_equal(received, reports["sparse"].received[:, 2:])
+    large = K * (K + 1) // 2 + K
+    up = (4 * large if transport == "float32" else 2 * large + 4 * -(-K * (K + 1) // 512) + 4) + 8 * (2 * K + 2)
+    down = 4 * (K + 2 * K) + 3 * 8
+    assert up + down == pytest.approx(sent[1:].max(), rel=0.01)
+    np.testing.assert_allclose(sent.sum(axis=0), (size - 1) * (up + down), rtol=0.01)
+    np.testing.assert_array_equal(sent.sum(axis=0), received.sum(axis=0))
+    assert sent.max() < 0.6 * (2 * (size - 1) / size) * 4 * K * K  # a ring's all-reduce of the whole square
+    assert re.match(r"3 workers, 5 rounds; bytes a worker and round: [\d,]+ sent", str(reports["dense"]))
+
+
+@pytest.mark.parametrize(
+    ("how", "rank", "words"),
+    [
+        ("raised", 1, "worker 1 of 3 failed: ZeroDivisionError: in the user's objective"),
+        ("memory", 2, "worker 2 of 3 failed: MemoryError: no more of it"),
+        ("killed", 2, "worker 2 of 3 failed: .*killed"),
+        ("killed", 0, "worker 0 of 3 failed: .*killed"),
+        ("frozen", 1, "worker 1 of 3 failed: no sign of life for 3 s"),
+        ("frozen", 0, "worker 0 of 3 failed: no sign of life for 3 s"),
+    ],
+)
+def test_a_worker_that_is_lost_ends_the_job_on_all_with_its_cause(how, rank, words):
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match=words) as raised:
+        distributed.launch(jobs.fail, 3, (how, rank), timeout=jobs.TIMEOUT)
+    assert raised.value.rank == rank
+    assert time.monotonic() - began < 60.0  # most of which new processes take to begin
+
+
+def test_each_worker_that_is_left_knows_the_cause(tmp_path):
+    """As users see it who have their own process group: nobody is ended from outside."""
+    found = distributed.launch(jobs.fail_and_tell, 3, ("killed_elsewhere",), timeout=jobs.TIMEOUT)
+    assert all("worker 1 of 3 failed: ZeroDivisionError" in told for told in (found[0], found[2]))
+    assert found[1] == "ZeroDivisionError: in the user's objective"
+
+
+def test_who_is_slow_but_alive_is_waited_for():
+    assert distributed.launch(jobs.slow, 2, (2.0,), timeout=20.0) == [1, 1]
+
+
+@pytest.mark.parametrize("patience", [None, 4])
+def test_a_run_that_was_cut_short_goes_on_with_another_number_of_workers(patience, tmp_path):
+    n_rounds, path = 16, tmp_path / "c.gbun"
+    args = str(path), n_rounds, True, patience
+    with pytest.raises(WorkerError, match=r"worker 0 of 3 failed: .*SIGKILL"):
+        distributed.launch(jobs.checkpointed, 3, (*args, 8), timeout=jobs.TIMEOUT)
+    left = gbun.load_model(path)
+    assert left.n_rounds == 6
+    assert path.stat().st_size < 50_000
+    scores, n_kept, best = distributed.launch(jobs.checkpointed, 2, args, timeout=jobs.TIMEOUT)[0]
+    wanted = distributed.launch(jobs.checkpointed, 2, (str(tmp_path / "d.gbun"), *args[1:]), timeout=jobs.TIMEOUT)[0]
+    assert (n_kept, best) == wanted[1:]
+    assert n_kept == n_rounds or patience
+    close(scores, wanted[0])
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("columns", "must have the same columns on all workers, got 6 on ranks 0, 2, 5 on rank 1"),
+        ("sets", "evals must name the same sets"),
+        ("target", "worker 2 of 3 failed: ValueError: y has NaN"),
+    ],
+)
+def test_workers_that_were_told_different_things_all_end(what, words):
+    with pytest.raises(WorkerError, match=words):
+        distributed.launch(jobs.differing, 3, (what,), timeout=jobs.TIMEOUT)
+
+
+def test_groups_and_trainings_one_after_the_other():
+    found = distributed.launch(jobs.group_of_two, 3, timeout=jobs.TIMEOUT)
+    assert found[1] is None
+    assert found[0].shape == found[2].shape == (5,)
+    assert distributed.launch(jobs.twice, 2, timeout=jobs.TIMEOUT) == [[2, 3], [2, 3]]
+
+
+def test_two_jobs_at_once_do_not_disturb_each_other():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import worker_jobs; from gbun import distributed\n"
+        "if __name__ == '__main__': print(distributed.launch(worker_jobs.twice, 2, timeout=30.0))"
+    )
+    folder = str(Path(__file__).parent)
+    both = [subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        assert process.communicate(timeout=120)[0].decode().split("\n")[0] == "[[2, 3], [2, 3]]"
+        assert process.returncode == 0
+
+
+def test_workers_end_with_whoever_launched_them():
+    code = (
+        "import sys, os; sys.path.insert(0, sys.argv[1]); import worker_jobs; from gbun import distributed\n"
+        "if __name__ == '__main__': distributed.launch(worker_jobs.fail, 2, ('raised', 5), timeout=30.0)"
+    )
+    folder = str(Path(__file__).parent)
+    parent = subprocess.Popen([sys.executable, "-c", code, folder])
+    try:
+        assert wait_for(lambda: len(workers_of(parent.pid)) == 2, 60.0)
+        time.sleep(2.0)  # until they are in the middle of it
+        own = workers_of(parent.pid)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert len(own) == 2
+    assert wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in own), 10.0)
+
+
+def test_arguments_are_checked_before_anybody_waits():
+    X, y = jobs.rows(n=60)
+    with pytest.raises(ValueError, match=r"needs a process group: call torch\.distributed\.init_process_group"):
+        distributed.train({}, (X, y), 2)
+    with pytest.raises(ValueError, match="timeout must be a positive number of seconds, got 0"):
+        distributed.train({}, (X, y), 2, timeout=0)
+    with pytest.raises(ValueError, match="transport must be one of float64, float32, int16, got 'float8'"):
+        distributed.train({}, (X, y), 2, transport="float8")
+    with pytest.raises(ValueError, match="n_workers must be at least 1, got 0"):
+        distributed.launch(jobs.twice, 0)
