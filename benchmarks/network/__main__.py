@@ -111,6 +111,8 @@ def within(value: int, least: int, most: int) -> int:
 
 def told_bandwidth(told: str) -> float:
     value = bandwidth_of(told)
+    if value is None:
+        raise ValueError("no limit is always measured")
     bucket(value)  # or an error
     return value
 

@@ -3,9 +3,9 @@
 Bytes are differences of the interfaces' counters between a job of few rounds and one of more, divided by the rounds
 that make the difference: what a job sends before its first round is in both.
 
-How much of the transfer happens while the hosts compute: T0 are the seconds of a round without a limit, T with it, and
-X is what the limit adds to an exchange of the same bytes where nothing is computed. One after the other, T would be
-T0 + X; overlap = (T0 + X - T) / min(T0, X).
+How much of the transfer happens while the hosts compute: E are the seconds of an exchange of the same bytes where
+nothing is computed, C those of a round without a limit less those of an exchange without one, and T is the round with a
+limit. One after the other takes C + E, at the same time the larger of both; overlap = (C + E - T) / min(C, E).
 """
 
 from __future__ import annotations
@@ -86,11 +86,12 @@ def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: P
             for name, job in jobs.items():
                 free[name] = measure(hosts, crew, job, probed(crew, job), plan)
             hosts.limit(bandwidth)
-            for name, job in jobs.items() if bandwidth else ():
-                found[name] = measure(hosts, crew, job, free[name].expected(bandwidth), plan)
+            if bandwidth is not None:
+                for name, job in jobs.items():
+                    found[name] = measure(hosts, crew, job, free[name].expected(bandwidth), plan)
         except Failed as failure:
             note = str(failure)
-        place = {"table": TABLE, "hosts": crew.size, "K": K, "bandwidth": words(bandwidth), "bytes/s": bandwidth}
+        place = {"table": TABLE, "hosts": crew.size, "K": K, "bandwidth": words(bandwidth)}
         yield {**place, **row(crew.size, K, found if bandwidth else free, free, note)}
         if note:
             return
@@ -139,24 +140,24 @@ def row(size: int, K: int, found: dict[str, Found], free: dict[str, Found], note
         "sent": sent,
         "received": own and statistics.mean(own.received),
         "most": own and max(*own.sent, *own.received),
-        "by gbun's count": own and statistics.mean(own.answer["sent"]),
-        "of a ring of K x K": ratio(sent, ring),
+        "gbun counts": own and statistics.mean(own.answer["sent"]),
+        "of a ring": ratio(sent, ring),
         "all_reduce s": all_reduce and all_reduce.seconds,
         "all_reduce sent": all_sent,
-        "of all_reduce's": ratio(sent, all_sent),
+        "of all_reduce": ratio(sent, all_sent),
         "exchange s": found["exchange"].seconds if "exchange" in found else None,
-        "exchange, no limit s": free["exchange"].seconds if "exchange" in free else None,
+        "exchange no limit s": free["exchange"].seconds if "exchange" in free else None,
         "overlap": overlap(found, free),
         "note": note,
     }
 
 
 def overlap(found: dict[str, Found], free: dict[str, Found]) -> float | None:
+    """From 0, one after the other, to 1; None where so little can overlap that noise would decide."""
     if found is free or not {"round", "exchange"} <= found.keys() & free.keys():
         return None
-    T0, T = free["round"].seconds, found["round"].seconds
-    X = found["exchange"].seconds - free["exchange"].seconds
-    return (T0 + X - T) / min(T0, X) if min(T0, X) > WORTH_TELLING * T else None
+    C, E, T = free["round"].seconds - free["exchange"].seconds, found["exchange"].seconds, found["round"].seconds
+    return (C + E - T) / min(C, E) if min(C, E) > WORTH_TELLING * T else None
 
 
 def words(bandwidth: float | None) -> str:
@@ -169,11 +170,13 @@ def words(bandwidth: float | None) -> str:
     return next(f"{bandwidth / scale:g}{unit}" for unit, scale in UNITS.items() if bandwidth >= scale)
 
 
-def bandwidth_of(told: str) -> float:
+def bandwidth_of(told: str) -> float | None:
     """
-    >>> bandwidth_of("100KB"), bandwidth_of("1.5GB")
-    (100000.0, 1500000000.0)
+    >>> bandwidth_of("100KB"), bandwidth_of("1.5GB"), bandwidth_of("no limit")
+    (100000.0, 1500000000.0, None)
     """
+    if told == words(None):
+        return None
     unit = next((unit for unit in UNITS if told.upper().endswith(unit)), "")
     return float(told[: len(told) - len(unit)]) * UNITS.get(unit, 1.0)
 

@@ -8,8 +8,10 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from benchmarks.network.measure import bandwidth_of
 from benchmarks.speed.report import Row
 
+SERIES = (("round s", "o-", "a round"), ("all_reduce s", "s:", "all_reduce of K x K"))
 COLOURS = ("#1b6ca8", "#e08e45", "#8fb339", "#9b5fa5", "#999999")
 
 
@@ -32,25 +34,34 @@ def draw(rows: list[Row], path: Path) -> None:
 
 
 def seconds(ax: Any, rows: list[Row], title: str) -> None:
-    """Of a round, of an all-reduce, and of a round without a limit: a line across."""
+    """Of a round and of an all-reduce; of a round without a limit, a line across."""
     for K, colour in zip(sorted({row["K"] for row in rows}), COLOURS, strict=False):
         own = [row for row in rows if row["K"] == K]
-        limited = [row for row in own if row["bytes/s"]]
-        for key, style, what in (("round s", "o-", "a round"), ("all_reduce s", "s:", "all_reduce of K x K")):
-            points = [(row["bytes/s"], row[key]) for row in limited if row[key] is not None]
-            ax.plot(*zip(*points, strict=True), style, color=colour, label=f"K = {K}, {what}") if points else None
+        limited = [row for row in own if bandwidth_of(row["bandwidth"])]
+        for key, style, what in SERIES:
+            points = [(bandwidth_of(row["bandwidth"]), row[key]) for row in limited]
+            line(ax, points, style, colour, f"K = {K}, {what}")
         for row in own:
-            if not row["bytes/s"] and row["round s"] is not None:
+            if row not in limited and row["round s"] is not None:
                 ax.axhline(row["round s"], color=colour, linewidth=0.5)
     ax.set_xlabel("bytes a second of each host", fontsize=8)
     ax.set_title(title)
 
 
 def sent(ax: Any, rows: list[Row], sizes: list[int]) -> None:
+    free = [row for row in rows if bandwidth_of(row["bandwidth"]) is None]
     for size, colour in zip(sizes, COLOURS, strict=False):
-        own = [row for row in rows if row["hosts"] == size and not row["bytes/s"]]
-        for key, style, what in (("sent", "o-", "a round"), ("all_reduce sent", "s:", "all_reduce of K x K")):
-            points = sorted((row["K"], row[key]) for row in own if row[key] is not None)
-            ax.plot(*zip(*points, strict=True), style, color=colour, label=f"{size} hosts, {what}") if points else None
+        own = [row for row in free if row["hosts"] == size]
+        line(ax, [(row["K"], row["sent"]) for row in own], "o-", colour, f"{size} hosts, a round")
+        line(
+            ax, [(row["K"], row["all_reduce sent"]) for row in own], "s:", colour, f"{size} hosts, all_reduce of K x K"
+        )
     ax.set_xlabel("K", fontsize=8)
     ax.set_title("bytes that a host sends in a round, at its interface")
+
+
+def line(ax: Any, points: list[tuple[Any, Any]], style: str, colour: str, label: str) -> None:
+    """What is known of a series."""
+    known = sorted(point for point in points if None not in point)
+    if known:
+        ax.plot(*zip(*known, strict=True), style, color=colour, label=label)

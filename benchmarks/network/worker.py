@@ -4,8 +4,8 @@
     {"kind": "exchange", "up": 10000, "down": 800, "rounds": 5}
     {"kind": "all_reduce", "neurons": 64, "rounds": 5}
 
-All workers read the same lines, form a gloo group for each job, and answer a line on stdout when they are through. RANK,
-WORLD_SIZE, MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME are as torch.distributed reads them. All use of
+All workers read the same lines, form a gloo group for each job, and answer with a line on stdout when they are through.
+RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME are as torch.distributed reads them. All use of
 gbun.distributed is in this file.
 """
 

@@ -125,10 +125,9 @@ class Ahead:
 
     def ahead(self) -> tuple[FloatArray, FloatArray]:
         """Centre and factor of the next round's outputs, and where metrics want to look more closely."""
-        if self._sums is None:
+        if self._sums is None or self._next is None:  # it is known elsewhere, or there will be no round
             K = self.training.family.n_outputs
             return np.zeros((2, K), dtype=MEMBERSHIP), np.zeros(sum(m.hint_length for m in self._metrics))
-        assert self._next is not None
         hints = [m.hint(total) for m, total in zip(self._metrics, self._totals, strict=True)]
         return np.stack([self._next.centre, self._next.factor]), np.concatenate([np.zeros(0), *hints])
 
