@@ -469,7 +469,7 @@ def test_every_byte_has_one_worker_and_none_has_too_much(tmp_path_factory, lengt
         assert max(loads) - min(loads) <= max(lengths)
         assert {share for _, share in parts} == {(0, 1)}
     else:
-        # Nobody could be helped by one who does less: who has the most is alone, or others would have more then.
+        # To move a worker to another file would leave those it comes from with as much as anyone has now.
         counts = {path: sum(found == path for found, _ in parts) for path in files}
         assert all(load <= min(p.stat().st_size / max(1, n - 1) for p, n in counts.items() if n > 1) for load in loads)
 

@@ -88,9 +88,9 @@ def arguments() -> argparse.Namespace:
     args.hosts = listed(parser, "--hosts", args.hosts, lambda told: within(int(told), 2, MOST_HOSTS))
     args.neurons = listed(parser, "--neurons", args.neurons, lambda told: within(int(told), 2, 16384))
     args.bandwidth = listed(parser, "--bandwidth", args.bandwidth, told_bandwidth)
-    for name in ("rows_per_host", "nnz", "rounds"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {getattr(args, name)}")
+    for name, least in {"rows_per_host": 1, "nnz": 1, "rounds": 2}.items():
+        if getattr(args, name) is not None and getattr(args, name) < least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(args, name)}")
     if args.features < args.nnz:
         parser.error(f"--features must be at least --nnz, got {args.features}")
     return args

@@ -202,6 +202,7 @@ def among_workers(timeout: float, transport: str) -> Iterator[Collective]:
         dist.init_process_group("gloo")
     with workers(None, timeout, transport) as courier:
         yield courier
+    dist.destroy_process_group()
 
 
 def _optional_callbacks(

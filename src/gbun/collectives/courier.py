@@ -34,7 +34,8 @@ class Courier:
         self.traffic: list[Any] = []  # what the collective had sent and received when each round began
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         # A daemon: where a message never arrives, the process can still end.
-        threading.Thread(target=self._carry, name="gbun-courier", daemon=True).start()
+        self._carrier = threading.Thread(target=self._carry, name="gbun-courier", daemon=True)
+        self._carrier.start()
 
     def _carry(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -64,8 +65,9 @@ class Courier:
             self.traffic.append(copy(counted))
 
     def close(self) -> None:
-        """No more messages."""
+        """No more messages. What never arrives is not waited for."""
         self._jobs.put(None)
+        self._carrier.join(PATIENCE)
 
     def _given(self, work: Callable[..., Found], *values: Any) -> Callable[[], Found]:
         future: Future[Found] = Future()

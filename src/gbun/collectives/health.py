@@ -31,7 +31,8 @@ class Health:
         self._pulses: dict[int, tuple[bytes, float]] = {}
         self._looked = 0.0
         self._set(f"pulse/{rank}", "0")
-        threading.Thread(target=self._pulse, name="gbun-pulse", daemon=True).start()
+        self._heart = threading.Thread(target=self._pulse, name="gbun-pulse", daemon=True)
+        self._heart.start()
 
     def _pulse(self) -> None:
         count = 0
@@ -45,6 +46,7 @@ class Health:
     def end(self) -> None:
         """This worker is through; it is not missed any more."""
         self._ended.set()
+        self._heart.join(self.beat)  # a thread in the store's code must not meet the end of the interpreter
         self._set(f"pulse/{self.rank}", "ended")
 
     def failed(self, cause: BaseException) -> None:

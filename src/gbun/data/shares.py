@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from gbun.data.compression import MAGIC, WHOLE, PathLike, Share, check_share
 from gbun.data.files import Matrix, Table, read_table
-from gbun.data.frames import check_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +214,6 @@ def _storage(table: Table) -> str:
 def _joined_frames(paths: Sequence[Path], parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The parts under each other; a column keeps its kind where a part has other categories, or nothing in it."""
     pandas = import_module("pandas")
-    check_names(parts[0], str(paths[0]))
     frames = [part.set_axis(parts[0].columns, axis=1) for part in parts]
     for name in parts[0].columns:
         columns: list[Any] = [frame[name] for frame in frames]

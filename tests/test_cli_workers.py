@@ -1,0 +1,83 @@
+"""`gbun train` on several workers: launched by itself, and by torchrun."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file
+
+import gbun
+
+pytest.importorskip("torch")
+jobs = pytest.importorskip("worker_jobs")
+SMALL = ["--n-neurons", "32", "--n-estimators", "5", "--timeout", "20", "--quiet"]
+GBUN = [sys.executable, "-m", "gbun"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "gbun"]
+
+
+def call(command, *arguments, folder, code=0):
+    done = subprocess.run(
+        [*command, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode == 0) == (code == 0), f"{done.stdout}\n{done.stderr}"
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("workers")
+    X, y = jobs.rows("sparse", 900)
+    dump_svmlight_file(X, y, str(made / "rows.svm"))
+    dump_svmlight_file(X[:400], y[:400], str(made / "own-0.svm"))
+    dump_svmlight_file(X[400:], y[400:], str(made / "own-1.svm"))
+    call(GBUN, "train", "rows.svm", "--model", "one.gbun", *SMALL, folder=made)
+    return made
+
+
+def same(folder, name):
+    X = jobs.rows("sparse", 900)[0]
+    one, found = (gbun.load_model(folder / file) for file in ("one.gbun", name))
+    np.testing.assert_array_equal(found.classes, one.classes)
+    np.testing.assert_allclose(found.decision_function(X), one.decision_function(X), atol=1e-9)
+
+
+def test_one_command_starts_workers_that_share_a_file(folder):
+    out, _ = call(GBUN, "train", "rows.svm", "--model", "a.gbun", *SMALL, "--workers", 3, folder=folder)
+    assert out.split("\n")[-3].split() == ["workers", "3"]
+    same(folder, "a.gbun")
+
+
+def test_torchrun_starts_them_and_each_may_have_a_file_of_its_own(folder):
+    more = ["--checkpoint", "c.gbun", "--resume", "--valid", "rows.svm", "--eval-metric", "auc"]
+    out, _ = call(TORCHRUN, "train", "own-{rank}.svm", "--model", "b.gbun", *SMALL, *more, folder=folder)
+    assert "valid auc" in out
+    same(folder, "b.gbun")
+    assert gbun.load_model(folder / "c.gbun").n_rounds == 5
+
+
+def test_what_is_wrong_on_one_worker_is_told_and_nothing_is_written(folder):
+    for command in ([*GBUN, "train", "--workers", "3"], [*TORCHRUN, "train"]):
+        path = "own-{rank}.svm" if "--workers" in command else "other-{rank}.svm"
+        _, err = call(command, path, "--model", "never.gbun", *SMALL, folder=folder, code=1)
+        assert "error: worker " in err or "error: other-" in err
+        assert "no such file" in err.lower() or "expected" in err
+    assert not (folder / "never.gbun").exists()
+
+
+def test_wrong_usage_is_told_before_anybody_starts(folder):
+    for more, words in (
+        (["--resume"], "--checkpoint"),
+        (["--workers", "0"], "--workers"),
+        (["--transport", "float8"], "--transport"),
+    ):
+        _, err = call(GBUN, "train", "rows.svm", "--model", "never.gbun", *more, folder=folder, code=2)
+        assert words in err
+
+
+def test_help_tells_of_workers():
+    out, _ = call(GBUN, "train", "--help", folder=Path.cwd())
+    assert "torchrun" in out
