@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 
 from gbun.data.compression import (
     MAGIC,
-    SPARSE_PARTS,
     WHOLE,
-    Npz,
     PathLike,
     Share,
     bounds,
@@ -32,6 +30,7 @@ from gbun.data.compression import (
     first_line,
     open_content,
 )
+from gbun.data.npz import SPARSE_PARTS, Npz
 
 if TYPE_CHECKING:
     import pandas as pd

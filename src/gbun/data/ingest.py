@@ -27,6 +27,7 @@ ACCEPTED = (
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MISSING = "NaN means missing, infinity is an error"
+LOOKED_AT = 2**22  # numbers of a tensor at a time: a device need not have room for more
 NO_COLUMNS = ": nothing to learn from or to predict by"
 
 
@@ -185,10 +186,12 @@ def from_tensor(X: Any, name: str) -> Features:
         )
     if X.ndim != 2:
         raise ValueError(f"{name} must be {ACCEPTED}, got a tensor of shape {tuple(X.shape)}")
-    infinite = X.isinf()
-    if bool(infinite.any()):
-        row, col = infinite.nonzero()[0].tolist()
-        raise ValueError(f"{name} has an infinite value in row {row}, column {col}; {MISSING}")
+    at_a_time = max(1, LOOKED_AT // max(1, X.shape[1]))
+    for first in range(0, len(X) if X.is_floating_point() else 0, at_a_time):
+        infinite = X[first : first + at_a_time].isinf()
+        if bool(infinite.any()):
+            row, col = infinite.nonzero()[0].tolist()
+            raise ValueError(f"{name} has an infinite value in row {first + row}, column {col}; {MISSING}")
     return Features(len(X), dense=X)
 
 
