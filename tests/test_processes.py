@@ -142,6 +142,7 @@ def test_a_run_that_was_cut_short_goes_on_with_another_number_of_workers(patienc
     [
         ("columns", "must have the same columns on all workers, got 6 on ranks 0, 2, 5 on rank 1"),
         ("sets", "evals must name the same sets"),
+        ("parameters", "n_neurons must be the same on all workers, got 16 on ranks 0, 2, 32 on rank 1"),
         ("target", "worker 2 of 3 failed: ValueError: y has NaN"),
     ],
 )

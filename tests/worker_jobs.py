@@ -126,6 +126,8 @@ def differing(what):
     params, more = {"n_neurons": 16}, {}
     if what == "columns" and rank == 1:
         X = X[:, :5]
+    if what == "parameters":
+        params["n_neurons"] = 16 + 16 * (rank == 1)
     if what == "sets":
         more["evals"] = {f"valid-{rank}": (X, y)}
     if what == "target" and rank == 2:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from gbun.devices import Device, TorchDevice, device_of
 from gbun.dtypes import SUM, FloatArray
 from gbun.ensemble import Ensemble, Rows, TrainingRows
 from gbun.kernels import DevicePlan, Plan, TooLittle, make_device_plan, make_plan
+from gbun.kernels.device_plan import HEADS, round_bytes, stored_scores
 from gbun.kernels.linear import weight_count
 from gbun.kernels.sampling import gram_sample
 from gbun.kernels.threads import Threads
@@ -43,7 +45,10 @@ from gbun.problem import Problem
 from gbun.ranges import size_in_bytes
 from gbun.targets import Target
 
+Made = TypeVar("Made")
 Placed = tuple[TrainingRows, list[Evaluation]]
+Scaled = tuple[Features, dict[str, Features]]
+"""Features of the training rows, and of evaluation sets by name."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +82,22 @@ def assemble(
     collective, settled = problem.collective, settled or Settled()
     n_rows, n_counting, total_weight = of_all_rows(shard, collective)
     family, scaling, objective, start, linear = beginning(problem, initial, settled, collective, n_counting)
-    features, exact = scaling.apply(shard.features), n_rows <= EXACT_ROWS
-    watched = {name: scaling.apply(s.features) for name, s in problem.shards.items()}
+    device, exact = device_of(parameters.device, parameters.tf32, pool.count), n_rows <= EXACT_ROWS
+
+    def scaled() -> Scaled:
+        return scaling.apply(shard.features), {name: scaling.apply(s.features) for name, s in problem.shards.items()}
+
+    # Tensors of a device are scaled there: that takes memory, is planned before, and done again if a plan fails.
+    sets = [shard, *problem.shards.values()]
+    there = isinstance(device, TorchDevice) and any(device.has(s.features.dense) for s in sets)
+    kept = None if there else scaled()
+    features, watched = kept or (shard.features, {name: s.features for name, s in problem.shards.items()})
     metrics = metrics_for(parameters, objective)
     begins_linear = initial is None and starts_linear(settled.init or parameters.init, parameters, features)
     n_weights, buckets = 0, None
     if begins_linear:
         buckets = buckets_of(parameters, features, shard.weight, problem.schema, len(start), collective)
         n_weights = weight_count(features, buckets)
-    device = device_of(parameters.device, parameters.tf32, pool.count)
 
     def planned(budget: int | None = None) -> Plan | DevicePlan:
         return plan_for(
@@ -96,18 +108,26 @@ def assemble(
     memory = planned()
     pool.limit(memory.n_threads)
     if begins_linear:
-        scaled = replace(shard, features=features)
-        judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
         # Penalties are judged by the objective's own metric, which sees every change; derivatives alone have none.
         metric = metrics[-1] if isinstance(objective, Custom) else get_metric(objective.default_metric())
         fitting = Fitting(buckets, objective, start, metric, collective, pool)
-        start, linear = linear_start(problem, scaled, judge, fitting, settled, n_counting)
+
+        def fitted() -> tuple[FloatArray, LinearStart | None]:  # scaled rows are gone when it returns
+            features, watched = kept or in_memory(device, scaled, memory.n_bytes)
+            rows = replace(shard, features=features)
+            judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
+            return linear_start(problem, rows, judge, fitting, settled, n_counting)
+
+        start, linear = fitted()
 
     def placed(plan: Plan | DevicePlan) -> Placed:
+        features, watched = kept or scaled()
         rows = TrainingRows(features, family, start, shard, pool, plan, exact, linear, device)
-        more, evaluations = (plan.form, linear, device, plan.left // max(1, len(watched))), []
+        evaluations = []
         for name, s in problem.shards.items():
-            own = Rows(watched[name], family, start, s.base_margin, pool, *more)
+            # Of an evaluation set the plan has the scores already.
+            budget = plan.left // len(watched) + stored_scores(s.n_rows, len(start), device)
+            own = Rows(watched[name], family, start, s.base_margin, pool, plan.form, linear, device, budget)
             evaluations.append(Evaluation(name, s, own))
         return rows, evaluations
 
@@ -120,9 +140,12 @@ def assemble(
         parameters, family, scaling, objective, start, linear, described(problem), shard, rows, sample, evaluations,
         metrics, collective, total_weight, n_counting, parameters.learning_rate,
     )  # fmt: skip
-    if problem.initial is not None:
-        replay(training, problem.initial)
-    return training
+    if problem.initial is None:
+        return training
+    if not isinstance(device, TorchDevice):
+        return replay(training, problem.initial)
+    own = problem.initial.n_rounds * round_bytes(family, len(start))
+    return in_memory(device, partial(replay, training, problem.initial), rows.plan.n_bytes + min(own, HEADS))
 
 
 def beginning(
@@ -151,9 +174,11 @@ def placed_in_time(
     """Rows on a device, by a plan for half the memory where the device turns out to have less than it said."""
 
     def rehearsed() -> Placed:
-        found = placed(plan)
-        found[0].rehearse(objective)
-        return found
+        rows, evaluations = placed(plan)
+        rows.rehearse(objective)
+        for evaluation in evaluations:
+            evaluation.rows.rehearse()
+        return rows, evaluations
 
     while True:
         found = device.unless_out_of_memory(rehearsed)
@@ -169,6 +194,16 @@ def placed_in_time(
                     f"that many must be free there, or n_neurons smaller"
                 ) from None
             plan = planned(least.n_bytes)
+
+
+def in_memory(device: Device, make: Callable[[], Made], n_bytes: int) -> Made:
+    """What `make` gives; where a device's memory is too small for it, an error tells how much must be free."""
+    made = device.unless_out_of_memory(make)
+    if made is None:
+        raise MemoryError(
+            f"device={device.name!r} ran out of memory with a plan for {n_bytes} bytes: that many must be free there"
+        )
+    return made
 
 
 def described(problem: Problem) -> Description:
@@ -264,11 +299,12 @@ def plan_for(
     return make_plan(features, family.n_outputs, n_scores, n_threads, **wanted)
 
 
-def replay(training: Training, initial: Model) -> None:
+def replay(training: Training, initial: Model) -> Training:
     """Bring the scores of all rows to where `initial` left them."""
     for t in range(initial.n_rounds):
         training.take(initial.ensemble, t)
     take_rounds(training, initial.ensemble.steps)
+    return training
 
 
 NETWORK_PARAMETERS = (

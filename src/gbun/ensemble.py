@@ -115,8 +115,13 @@ class Rows:
             self.kernels = BatchedKernels(features, family, len(start), device, placement)
         else:
             self.kernels = Kernels(features, family, len(start), threads, network)
+        self.family = family
         scores = start_scores(features, start, base_margin, linear, threads)
         self.scores: Array = device.put(scores, device.score_dtype)
+
+    def rehearse(self) -> None:
+        """A round whose step is zero: if a device's memory is too small for it, that is found out before the first."""
+        self.add_rounds([zero_step(self.family, self.scores.shape[1])])
 
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """scores += P W, for one round after the other."""
@@ -167,17 +172,27 @@ class TrainingRows:
         return self._scores
 
     def rehearse(self, objective: Objective) -> None:
-        """A round without a step: if a device's memory is too small for it, that is found out before the first."""
+        """Rounds whose steps are zero: if a device's memory is too small, that is found out before the first.
+
+        The second of them adds the step of the one before, as all but the first do. A sample has all rows.
+        """
 
         def derivatives(at: slice) -> tuple[Array, Array]:
             return objective.derivatives(self.y[at], self._scores[at], self.weight[at])
 
-        K = self.family.n_outputs
-        self.kernels.first_pass(self.family.draw(0), None, self._scores)
-        self.kernels.second_pass(np.zeros(K, dtype=MEMBERSHIP), np.zeros(K, dtype=MEMBERSHIP), derivatives)
-        if objective.line_search:
-            d = self.directions(np.zeros((K, self._scores.shape[1]), dtype=MEMBERSHIP))
-            self.kernels.sum_rows(lambda at: objective.along(self.y[at], self._scores[at], self.weight[at], d[at]))
+        def along(at: slice) -> Array:
+            d = self._directions[at]
+            return objective.along(self.y[at], self._scores[at] + 0.0 * d, self.weight[at], d)
+
+        step, pick = zero_step(self.family, self._scores.shape[1]), all_rows if self.plan.gram_share < 1.0 else None
+        for _ in range(2):
+            (self.forward if self.plan.ahead else self.first_pass)(step.network)
+            self.second_pass(Normaliser(step.centre, step.factor), derivatives, pick)
+            if objective.line_search:
+                self.directions(step.head)
+                self.kernels.sum_rows(along)
+            self.add(step.head)
+        self._waiting = None
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -228,6 +243,18 @@ class TrainingRows:
     def add(self, head: FloatArray) -> None:
         """scores += P W, in the next pass."""
         self._waiting = head
+
+
+def zero_step(family: Family, n_scores: int) -> Step:
+    """The first network with a head that adds nothing."""
+    K = family.n_outputs
+    none = np.zeros(K, dtype=MEMBERSHIP)
+    return Step(family.draw(0), none, none, np.zeros((K, n_scores), dtype=MEMBERSHIP))
+
+
+def all_rows(at: slice, h: FloatArray) -> tuple[Any, FloatArray]:
+    """A sample that has every row."""
+    return np.arange(len(h)), h
 
 
 def start_scores(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,12 +18,13 @@ from gbun.description import Description
 from gbun.devices import Device, TorchDevice, device_of
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows
-from gbun.kernels.device_plan import smallest
+from gbun.kernels.device_plan import FEW_ROWS, least_bytes, round_bytes, smallest
 from gbun.kernels.threads import Threads, one_blas_thread, thread_count, threads
 from gbun.memory import SHARE_OF_FREE
 from gbun.model_io import read_model, write_model
 
 BLOCK = 2**18
+Made = TypeVar("Made")
 
 
 class Model:
@@ -122,12 +124,27 @@ class Model:
         # Nothing is held while the caller looks at a stage: he may never ask for the next.
         where = device_of(device, n_threads=thread_count(n_jobs))
         features, margin = self._read(X, base_margin, where)
-        rows = self._rows(features, margin, Threads(n_jobs), where, int(SHARE_OF_FREE * where.free_bytes()))
-        stages = self.ensemble.staged_scores(rows)
+        pool, e = Threads(n_jobs), self.ensemble
+        if isinstance(where, TorchDevice):  # all rows' scores stay there
+            smaller, own = smallest(features, e.family.n_outputs, e.n_scores, where), round_bytes(e.family, e.n_scores)
+            least = smaller.n_bytes + own
+            rows = within_memory(partial(self._rehearsed, features, margin, pool, where), least, where)
+            if rows is None:
+                raise short_of(where, least)
+        else:
+            rows, least = self._rows(features, margin, pool, where), 0
+        stages = e.staged_scores(rows)
         for _ in range(self.n_rounds + 1):
             with one_blas_thread():
-                scores = next(stages).copy()
+                scores = where.unless_out_of_memory(lambda: next(stages).copy()) if least else next(stages).copy()
+            if scores is None:
+                raise short_of(where, least)
             yield scores
+
+    def _rehearsed(self, features: Features, margin: Array | None, pool: Threads, device: Device, budget: int) -> Rows:
+        rows = self._rows(features, margin, pool, device, budget)
+        rows.rehearse()
+        return rows
 
     def _first(self, n_rounds: int | None) -> Ensemble:
         if n_rounds is None:
@@ -140,35 +157,34 @@ class Model:
         where = device_of(device, n_threads=thread_count(n_jobs))
         features, margin = self._read(X, base_margin, where)
         ensemble = self._first(n_rounds)
-        n, parts = features.n_rows, []
+        n, first, at_a_time, parts = features.n_rows, 0, BLOCK, []
         with threads(n_jobs) as pool:
             # Rows do not depend on each other: block by block, what is made of them does not grow with n.
-            for first in range(0, n, BLOCK):
-                last = min(first + BLOCK, n)
+            while first < n:
+                last = min(first + at_a_time, n)
                 own = None if margin is None else margin[first:last]
-                parts.append(self._block_scores(ensemble, features.block(first, last), own, pool, where))
+                scores = self._block_scores(ensemble, features.block(first, last), own, pool, where)
+                if scores is not None:
+                    parts.append(scores)
+                    first = last
+                elif last - first > FEW_ROWS:
+                    at_a_time = max(FEW_ROWS, (last - first) // 2)
+                else:
+                    raise short_of(
+                        where, least_bytes(features, ensemble.family, ensemble.n_scores, ensemble.n_rounds, where)
+                    )
         return np.concatenate(parts)
 
     def _block_scores(
         self, ensemble: Ensemble, features: Features, margin: Array | None, pool: Threads, device: Device
-    ) -> Array:
-        """Scores of some rows, in smaller batches where a device turns out to have less memory than it said."""
+    ) -> Array | None:
+        """Scores of some rows; None where a device has too little memory for so many."""
         if not isinstance(device, TorchDevice):
             return ensemble.scores(self._rows(features, margin, pool, device))
-        budget = int(SHARE_OF_FREE * device.free_bytes())
         least = smallest(features, ensemble.family.n_outputs, ensemble.n_scores, device).n_bytes
-        while True:
-            scores = device.unless_out_of_memory(
-                lambda: ensemble.scores(self._rows(features, margin, pool, device, budget))  # noqa: B023 - called here
-            )
-            if scores is not None:
-                return scores
-            if budget <= least:
-                raise MemoryError(
-                    f"device={device.name!r} ran out of memory with the smallest batches there are: {least} bytes must "
-                    "be free there"
-                )
-            budget = max(least, budget // 2)
+        return within_memory(
+            lambda budget: ensemble.scores(self._rows(features, margin, pool, device, budget)), least, device
+        )
 
     def _read(self, X: Any, base_margin: Any, device: Device) -> tuple[Features, Array | None]:
         e = self.ensemble
@@ -214,6 +230,26 @@ def load_model(path: str | Path) -> Model:
     A file that is truncated, altered or not a model gives a ValueError that says so; nothing in it is executed.
     """
     return Model(*read_model(path))
+
+
+def within_memory(make: Callable[[int], Made], least: int, device: Device) -> Made | None:
+    """What `make` gives within a budget, smaller ones where a device turns out to have less memory than it said.
+
+    None where even `least` bytes are too much.
+    """
+    budget = int(SHARE_OF_FREE * device.free_bytes())
+    while True:
+        made = device.unless_out_of_memory(lambda: make(budget))  # noqa: B023 - called here
+        if made is not None or budget <= least:
+            return made
+        budget = max(least, budget // 2)
+
+
+def short_of(device: Device, n_bytes: int) -> MemoryError:
+    return MemoryError(
+        f"device={device.name!r} ran out of memory with the smallest batches there are: {n_bytes} bytes must be free "
+        "there"
+    )
 
 
 def margin_array(base_margin: Any, n_rows: int, n_scores: int) -> FloatArray:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gbun.agreement import ALONE, by_value, conform_share, decided, ingest_share, listed, ranks, together
 from gbun.collectives import Collective, Solo
-from gbun.config import Parameters, check
+from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Features, Schema, Shard
 from gbun.data.tensors import on_host
 from gbun.defaults import FOLDS, seed_of
@@ -32,6 +32,9 @@ class Dataset:
 
 
 Data = Dataset | tuple[Any, ...]
+
+A_WORKERS_OWN = ("n_jobs", "device", "tf32", "memory_budget", "network", "verbose", "random_state")
+"""Parameters in which workers may differ; of seeds, the first one's is used."""
 
 
 @dataclass
@@ -91,6 +94,7 @@ def read(
     """
     together(collective, lambda: check(parameters))
     if collective.size > 1:
+        decided(collective, _told_of(parameters), _check_parameters)
         parameters = _with_one_seed(parameters, collective)
         decided(collective, list(evals), _check_sets)
     tensors = parameters.device != "cpu"
@@ -148,6 +152,24 @@ def _check_rows(said: list[Any], of: str) -> bool:
         )
     check_weights(sum(weight for *_, weight in said))
     return True in margins
+
+
+def _told_of(parameters: Parameters) -> dict[str, str]:
+    """Parameters that must be the same on all workers, in words; of an object of the user's own, its kind."""
+    told = {}
+    for field_ in parameter_fields():
+        value = getattr(parameters, field_.name)
+        plain = value is None or isinstance(value, (str, int, float, bool, list, tuple))
+        if field_.name not in A_WORKERS_OWN:
+            told[field_.name] = repr(value) if plain else type(value).__name__
+    return told
+
+
+def _check_parameters(said: list[Any]) -> None:
+    for name in said[0]:
+        values = by_value({rank: told[name] for rank, told in enumerate(said)})
+        if len(values) > 1:
+            raise ValueError(f"{name} must be the same on all workers, got {listed(values)}")
 
 
 def _check_sets(said: list[Any]) -> None:

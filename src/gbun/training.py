@@ -79,7 +79,8 @@ def train(
     if task not in (None, "classification", "regression"):
         raise ValueError(f"task must be 'classification', 'regression' or None, got {task!r}")
     with threads(parameters.n_jobs) as pool:
-        problem = read(parameters, as_dataset(data), named_sets(evals), initial, task, collective)
+        dataset, sets = together(collective, lambda: (as_dataset(data), named_sets(evals)))
+        problem = read(parameters, dataset, sets, initial, task, collective)
         return run(problem, pool, callbacks, known).model()
 
 
@@ -303,9 +304,8 @@ def plan(
     target = make_target(parameters, dataset.y, task or getattr(params, "_task", None))
     weight = weight_array(dataset.weight, features.n_rows)
     family = family_for(parameters, features, schema, int(np.count_nonzero(weight)))
-    watched = [
-        conform(d.X, schema, features.dense is not None, f"X of {name!r}") for name, d in named_sets(evals).items()
-    ]
+    dense, tensors = features.dense is not None, parameters.device != "cpu"
+    watched = [conform(d.X, schema, dense, f"X of {name!r}", tensors=tensors) for name, d in named_sets(evals).items()]
     n_scores, n_threads = target.objective.n_outputs(target.y), thread_count(parameters.n_jobs)
     n_weights = 0
     if starts_linear(parameters.init, parameters, features):

@@ -16,7 +16,7 @@ from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import portable, triton_forward
 from gbun.kernels.batches import Batch, Batches
-from gbun.kernels.device_plan import HASHED, HEADS, TABLE, WAITING, DevicePlan, Placement
+from gbun.kernels.device_plan import HASHED, HEADS, TABLE, WAITING, DevicePlan, Placement, round_bytes
 from gbun.kernels.dispatch import Derivatives, Picker, RowSums, Step
 from gbun.kernels.portable import Buffers, HashedWeights
 from gbun.kernels.underway import AHEAD, Round, UnderWay
@@ -40,9 +40,12 @@ class BatchedKernels:
     ) -> None:
         self.family, self.device = family, device
         self._has_dense, self._has_sparse = features.dense is not None, features.sparse is not None
+        # Asked before features take memory: a first launch needs some.
+        self._in_registers = (
+            self._has_sparse and isinstance(device, TorchDevice) and triton_forward.available(device.device)
+        )
         self.batches = Batches(features, device, placement.room, placement.resident, weight)
         rows, K = placement.room.rows, family.n_outputs
-        self._in_registers = isinstance(device, TorchDevice) and triton_forward.available(device.device)
         n_columns = 0 if features.dense is None else features.dense.shape[1]
         columns = min(n_columns, TABLE // K)
         entries = 0 if features.sparse is None or self._in_registers else min(placement.room.entries, HASHED // K)
@@ -55,11 +58,16 @@ class BatchedKernels:
         self._table: HashedWeights | None = None
         self._z, self._step = device.empty(rows, K), device.empty(rows, n_scores)
 
+    @property
+    def sparse_kernel(self) -> str:
+        """What forwards sparse features, in a word."""
+        return "Triton" if self._in_registers else "portable" if self._has_sparse else "none"
+
     def add_rounds(self, steps: Sequence[Step], scores: Array) -> None:
         """scores += P W for one round after the other."""
         if not steps:
             return
-        put, at_a_time = self.device.put, max(1, HEADS // steps[0].head.size)
+        put, at_a_time = self.device.put, max(1, HEADS // round_bytes(self.family, scores.shape[1]))
         with self.device.computing():
             for first in range(0, len(steps), at_a_time):
                 own = steps[first : first + at_a_time]

@@ -11,17 +11,20 @@ from gbun.kernels.batches import Room, room_for
 from gbun.kernels.portable import RUN
 from gbun.kernels.underway import AHEAD
 from gbun.memory import SHARE_OF_FREE, megabytes
+from gbun.networks import Family
 
 OUTPUTS = 2**23  # outputs of a batch: 32 MB, enough for any device to be busy
 GOOD_ROWS, FEW_ROWS = 2**12, 2**8  # of a batch that keeps a device busy, and of one that is still of use
 HASHED = 2**20  # weights of sparse features that the portable kernels make at a time
-HEADS = 2**20  # numbers in the heads of rounds that are on a device at a time: 4 MB, too little to plan for
+HEADS = 2**22  # bytes of rounds, heads and all, that are on a device at a time: too little to plan for
+GRAIN = 512  # bytes: no array of a device takes less, or anything between two multiples
 TABLE = 2**23  # weights of dense columns that are made at a time
 ENTRY_BYTES, ROW_BYTES = 12, 8  # of a sparse entry: two words and a value; of a row: where its entries begin
 SCORE_BYTES = 80  # of a score while derivatives are made of it
 WEIGHT_BYTES = 11  # of a weight that is made: it, its hash, and whether it revives an output
 WAITING = 16  # batches whose moments may still be on the device
 PLACE_BYTES = 32  # of an entry while its weights are made: which row it belongs to
+SCALED_ROWS, SCALED_BYTES = 2**12, 40  # that are scaled at a time, and of each of their numbers meanwhile
 
 
 # Features stay, outputs are held, rows of a batch at least: what is tried, one after the other.
@@ -117,7 +120,7 @@ def make_device_plan(
     budget = int(SHARE_OF_FREE * device.free_bytes()) if memory_budget is None else memory_budget
     number = 8 if device.has_float64 else 4
     # Evaluation sets have their scores there, and at least what one batch of theirs needs.
-    others = sum(number * w.n_rows * C + smallest(w, K, C, device).n_bytes for w in watched)
+    others = sum(smallest(w, K, C, device).n_bytes for w in watched)
     # Of the sums: the total, a batch's part, which several Hessians make one by one, and it in the total's dtype.
     part = (8 if exact else 4) * (2 if n_grams > 1 else 1)
     needed = {
@@ -131,9 +134,12 @@ def make_device_plan(
         own = {
             "features": placement.n_bytes,
             "network outputs, then memberships": 4 * K * n * (AHEAD if ahead else 1) if hold else 0,
-            "a batch while it is computed": working_bytes(features, placement.room, K, C, exact, score_bytes)
-            + (8 * rows * K if gram_share < 1.0 else 0)
-            + 4 * K * (WAITING + 1) * (2 * (rows // RUN + 1) + 1),
+            "a batch while it is computed": max(
+                scaling_bytes(features, device),
+                working_bytes(features, placement.room, K, C, exact, score_bytes)
+                + (8 * rows * K if gram_share < 1.0 else 0)
+                + 4 * K * (WAITING + 1) * (2 * (rows // RUN + 1) + 1),
+            ),
         }
         return tuple((name, size) for name, size in (needed | own).items() if size)
 
@@ -157,14 +163,13 @@ def placements(
 ) -> Iterator[Placement]:
     """Batches that become smaller and smaller, of features that stay on the device, or of which it holds two batches.
 
-    Features that are there already cost nothing, and nothing is gained by sending them.
+    Features that are there already stay, and cost what their scaled copy does, which is made there.
     """
-    there = device.has(features.dense)
-    if there and not resident:
+    if device.has(features.dense) and not resident:
         return
     n, most_rows = features.n_rows, max(FEW_ROWS, OUTPUTS // max(K, 10 * C))
     batches = max(1 if resident else 2, -(-n // most_rows))
-    whole = 0 if there else feature_bytes(features, Room(n, _entries(features)))
+    whole = feature_bytes(features, Room(n, _entries(features)))
     while True:
         room = room_for(features, batches, most_rows)
         yield Placement(resident, room, whole if resident else 2 * feature_bytes(features, room))
@@ -174,22 +179,61 @@ def placements(
 
 
 def place(features: Features, K: int, C: int, budget: int, device: Device) -> Placement:
-    """Where rows that are only predicted go, within `budget` bytes; the smallest batches where that is too little."""
-    least = smallest(features, K, C, device)
+    """Where rows that are only predicted go, with their scores, within `budget` bytes; the smallest batches where that
+    is too little."""
+    least, scores = smallest(features, K, C, device), stored_scores(features.n_rows, C, device)
     for resident in (True, False):
         for placement in placements(features, K, C, resident, device):
             if placement.room.rows < least.room.rows:
                 break
-            if placement.n_bytes + working_bytes(features, placement.room, K, C, False) <= budget:
+            if placement.n_bytes + working_bytes(features, placement.room, K, C, False) + scores <= budget:
                 return placement
     return least
 
 
 def smallest(features: Features, K: int, C: int, device: Device) -> Placement:
-    """Batches as small as is still of use."""
-    room, there = room_for(features, max(1, -(-features.n_rows // FEW_ROWS)), FEW_ROWS), device.has(features.dense)
-    size = (0 if there else 2 * feature_bytes(features, room)) + working_bytes(features, room, K, C, False)
-    return Placement(there, room, size)
+    """Batches as small as is still of use, and what rows that are only predicted then need with their scores."""
+    room = room_for(features, max(1, -(-features.n_rows // FEW_ROWS)), FEW_ROWS)
+    return Placement(device.has(features.dense), room, _needed(features, features.n_rows, room, K, C, device))
+
+
+def least_bytes(features: Features, family: Family, C: int, n_rounds: int, device: Device) -> int:
+    """What predictions need where FEW_ROWS rows, whichever, are predicted at a time."""
+    n, K = min(features.n_rows, FEW_ROWS), family.n_outputs
+    entries = 0
+    if features.sparse is not None:
+        indptr = features.sparse.indptr
+        entries = int((indptr[n:] - indptr[: len(indptr) - n]).max(initial=0))
+    own = round_bytes(family, C)
+    return _needed(features, n, Room(n, entries), K, C, device) + min(n_rounds * own, max(HEADS, own))
+
+
+def _needed(features: Features, n: int, room: Room, K: int, C: int, device: Device) -> int:
+    """Bytes for predictions of `n` rows in batches."""
+    there = device.has(features.dense)
+    whole = feature_bytes(features, Room(n, _entries(features))) if there else 2 * feature_bytes(features, room)
+    computed = max(working_bytes(features, room, K, C, False), scaling_bytes(features, device))
+    return whole + computed + stored_scores(n, C, device)
+
+
+def stored_scores(n: int, C: int, device: Device) -> int:
+    return (8 if device.has_float64 else 4) * n * C
+
+
+def scaling_bytes(features: Features, device: Device) -> int:
+    """Of dense columns that are there, while they are scaled, besides the copy that it makes."""
+    if features.dense is None or not device.has(features.dense):
+        return 0
+    return SCALED_BYTES * min(features.n_rows, SCALED_ROWS) * int(features.dense.shape[1])
+
+
+def round_bytes(family: Family, C: int) -> int:
+    """Of a round that is applied to rows: head, centre, factor, where hashes begin, and what revives outputs."""
+    K = family.n_outputs
+    sizes = [4 * K * C, 4 * K, 4 * K]
+    for density in (family.density, family.sparse_density):
+        sizes += [4 * K] if density == 1.0 else [4 * K, 8 * K, *6 * [4 * K]]
+    return sum(-(-size // GRAIN) * GRAIN for size in sizes)
 
 
 def feature_bytes(features: Features, room: Room) -> int:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gbun.arrays import Array
+from gbun.devices import OUT_OF_MEMORY
 from gbun.kernels.portable import HashedWeights
 from gbun.networks.simhash import HALF, PRIME_2, PRIME_3, PRIME_4
 
@@ -45,13 +46,19 @@ def available(device: Any) -> bool:
 
 
 def _compiles(torch: Any, device: Any) -> bool:
-    """Whether a launch succeeds: Triton may be there and its compiler, or the driver it wants, not."""
+    """Whether a launch succeeds: Triton may be there and its compiler, or the driver it wants, not.
+
+    Where memory is short nothing is found out, and nothing remembered.
+    """
     ids, z = torch.ones(1, dtype=torch.int32, device=device), torch.ones(1, 1, device=device)
     indptr, weights = torch.tensor([0, 1], device=device), HashedWeights(ids, HALF, None)
     try:
         forward_sparse(indptr, ids, ids, torch.ones_like(z)[0], weights, z, True)
         torch.cuda.synchronize(device)
     except Exception as error:
+        told, kinds = str(error).lower(), (MemoryError, torch.OutOfMemoryError)
+        if isinstance(error, kinds) or any(words in told for words in OUT_OF_MEMORY):
+            raise
         warnings.warn(f"Triton does not run on {device}, the portable kernel does its work: {error}", stacklevel=2)
         return False
     return True
