@@ -1,6 +1,6 @@
 # Each target works on a fresh machine with Python >= 3.10, make and access to a package index.
 
-.PHONY: demo test check setup bench-accuracy bench-wide bench-speed
+.PHONY: demo test check setup bench-accuracy bench-wide bench-speed bench-network
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
@@ -21,6 +21,9 @@ setup: ## .venv for development
 
 bench-speed: setup ## make bench-speed [DATA=folder] [ARGS="--quick"]
 	.venv/bin/python -m benchmarks.speed $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+bench-network: setup ## make bench-network [ARGS="--quick"]; root, Linux and iproute2
+	.venv/bin/python -m benchmarks.network $(ARGS)
 
 bench-accuracy: setup ## make bench-accuracy DATA=folder [ARGS="--only letter"]
 	@test -n "$(DATA)" || { echo 'usage: make bench-accuracy DATA=folder-of-data-sets [ARGS="--only letter"]'; exit 2; }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -131,6 +132,100 @@ def test_the_functions_own_errors_are_left_alone():
         train({"objective": TorchLoss(lambda y, s: s + y[:-1]), "n_neurons": 8}, (X, y), 2)
 
 
+OUTPUTS, FLOATS = "; several scores a row are said with outputs=...", "; y and scores are floats, also of classes"
+
+
+@pytest.mark.parametrize(
+    ("function", "told", "advice"),
+    [
+        (lambda y, s: s[:, 1], "too many indices", OUTPUTS),
+        (lambda y, s: F.cross_entropy(s, y.long(), reduction="none"), "", OUTPUTS),
+        (lambda y, s: s @ torch.ones(7, dtype=s.dtype), "", OUTPUTS),
+        (lambda y, s: F.one_hot(y, 3) * s, "one_hot", FLOATS),
+        (lambda y, s: s[y], "tensors used as indices", FLOATS),
+        (lambda y, s: s / (1 // 0), "integer division or modulo by zero|division by zero", ""),
+        (lambda y, s: s.nothing(), "no attribute 'nothing'", ""),
+        (lambda y, s: float("x"), "could not convert", ""),
+    ],
+)
+def test_what_a_loss_raises_says_whose_it_is_and_advice_fits(function, told, advice):
+    X, y, _ = numbers(30)
+    with pytest.raises(ValueError, match=r"^objective: the loss failed with y of shape \(30,\)") as error:
+        train({"objective": TorchLoss(function), "n_neurons": 8}, (X, y), 2)
+    error.match(told)
+    assert (advice or ": ") in str(error.value)
+    assert [words for words in (OUTPUTS, FLOATS) if words in str(error.value)] == [advice] * bool(advice)
+
+
+@pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
+@pytest.mark.parametrize(
+    ("function", "C"),
+    [
+        (lambda y, s: s, 1),
+        (lambda y, s: -((s - y) ** 2), 1),
+        (lambda y, s: y - 2 * s, 1),
+        (lambda y, s: -torch.log1p((s - 1) ** 2 + y**2), 1),
+        (lambda y, s: (s[:, 0] - y) ** 2 - s[:, 1], 2),
+    ],
+)
+def test_a_loss_that_falls_for_ever_is_refused(function, C, hessian):
+    X, y, _ = numbers(60)
+    told = "objective seems to have no minimum: the search for a constant to start from ran off .* bounded below"
+    params = {"objective": TorchLoss(function, outputs=C, hessian=hessian), "n_neurons": 8}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for scale in (1.0, 1e6):
+            with pytest.raises(ValueError, match=told):
+                train(params, (X, scale * y), 2)
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch:cpu"])
+@pytest.mark.parametrize(
+    "write", [lambda y: y.clamp_(min=0), lambda y: y.__setitem__(y < 0, 0), lambda y: y.view(-1).add_(1)]
+)
+def test_a_loss_must_not_write_to_its_targets(write, device):
+    def writes(y, scores):
+        write(y)
+        return squared(y, scores)
+
+    X, y, _ = numbers(60)
+    before = y.copy()
+    with pytest.raises(ValueError, match=r"objective must not write to y, .* use y.clone\(\)"):
+        train({"objective": TorchLoss(writes), "n_neurons": 8, "device": device}, (X, y), 2)
+    np.testing.assert_array_equal(y, before)
+    train({"objective": TorchLoss(lambda y, s: squared(y.clone().clamp_(min=0), s)), "device": device}, (X, y), 2)
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch:cpu"])
+@pytest.mark.parametrize("function", [squared, normal])
+def test_what_torch_is_told_outside_changes_no_bit(function, device):
+    X, y, weight = numbers(60)
+    own = TorchLoss(function, outputs=2 if function is normal else 1)
+    params = {"objective": own, "n_neurons": 8, "device": device}
+    wanted = train(params, (X, y, weight), 3)
+    for outside in (torch.inference_mode(), torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16)):
+        with outside:
+            found = train(params, (X, y, weight), 3)
+            given = [torch.from_numpy(a) + 0 for a in (y, X[:, :1].repeat(own.outputs, 1), weight)]
+            g, h = own.derivatives(*given)
+        np.testing.assert_array_equal(found.ensemble.heads, wanted.ensemble.heads)
+        for a, b in zip((g, h), own.derivatives(*given), strict=True):
+            assert a.dtype == torch.float64
+            np.testing.assert_array_equal(a, b)
+
+
+def test_the_loss_beside_another_metric():
+    X, y, _ = numbers(200)
+    own = TorchLoss(focal, link="logistic")
+    model = GBUNClassifier(objective=own, n_estimators=5, n_neurons=16, eval_metric=["auc", own.default_metric()])
+    model.fit(X, y > 0, eval_set=(X, y > 0))
+    assert list(model.evals_result_["eval_0"]) == ["auc", "loss"]
+    wanted = (
+        clone(model).set_params(eval_metric=None).fit(X, y > 0, eval_set=(X, y > 0)).evals_result_["eval_0"]["loss"]
+    )
+    assert model.evals_result_["eval_0"]["loss"] == wanted
+
+
 def test_a_loss_that_is_no_number_has_no_slope():
     X, y, _ = numbers(30)
     with pytest.raises(ValueError, match="objective returned a gradient that is not finite"):
@@ -143,7 +238,7 @@ def test_a_loaded_estimator_refuses_to_fit_by_another_loss(tmp_path):
     model.save_model(tmp_path / "m.gbun")
     loaded = gbun.GBUNRegressor.load_model(tmp_path / "m.gbun")
     assert np.isfinite(loaded.predict(X)).all()
-    with pytest.raises(ValueError, match="objective must be one of"):
+    with pytest.raises(ValueError, match=r"objective <TorchLoss> is a function, which the file .* does not hold"):
         loaded.fit(X, y)
     loaded.set_params(objective=TorchLoss(squared)).fit(X, y)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import weakref
 from contextlib import contextmanager
 
@@ -11,9 +12,12 @@ import pytest
 
 import gbun
 from gbun import assembly, ensemble
+from gbun.data import ingest
+from gbun.data.scaling import Scaling
 from gbun.devices import TorchDevice
-from gbun.kernels import batched
-from test_batches import ON_TORCH, data_of, least_of
+from gbun.kernels import batched, device_plan
+from gbun.networks import Family
+from test_batches import ON_TORCH, allocations, copies_as_a_gpu_would, data_of, least_of
 
 torch = pytest.importorskip("torch")
 
@@ -78,7 +82,7 @@ def test_heads_of_many_rounds_go_there_by_and_by(monkeypatch):
     X, y = data_of("dense", 300)[:2]
     model = gbun.train(ON_TORCH, (X, y), 7)
     wanted, puts, put = model.predict(X, device="torch:cpu"), [], TorchDevice.put
-    monkeypatch.setattr(batched, "HEADS", 2 * model.ensemble.heads[0].size)
+    monkeypatch.setattr(batched, "HEADS", 2 * device_plan.round_bytes(model.ensemble.family, 1))
     np.testing.assert_array_equal(model.predict(X, device="torch:cpu"), wanted)
     monkeypatch.setattr(TorchDevice, "put", lambda self, *a: puts.append(0) or put(self, *a))
     monkeypatch.setattr(batched.BatchedKernels, "_add", lambda *a: puts.append(1))
@@ -107,3 +111,167 @@ def test_other_errors_are_not_taken_for_want_of_memory(monkeypatch):
     with pytest.raises(RuntimeError, match="can't allocate memory") as raised:
         TorchDevice("torch:cpu").empty(2**50)
     assert TorchDevice("torch:cpu").is_out_of_memory(raised.value)
+
+
+# Tensors that are on the device already
+
+
+def test_the_scaled_copy_of_a_tensor_is_planned_for():
+    X, y, weight = data_of("dense")
+    there, evals = torch.from_numpy(X), {"valid": (torch.from_numpy(X[:300]), y[:300])}
+    plan = gbun.plan(ON_TORCH, (there, y, weight), evals=evals)
+    assert dict(plan.parts)["features"] == 4 * X.size
+    assert dict(plan.parts)["evaluation sets"] >= X[:300].nbytes + 8 * 300
+    plans, made = [], assembly.make_device_plan
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(assembly, "make_device_plan", lambda *a, **more: plans.append(made(*a, **more)) or plans[-1])
+        gbun.train({**ON_TORCH, "memory_budget": plan.n_bytes}, (there, y, weight), 1, evals=evals)
+    assert plans[0].n_bytes == plan.n_bytes
+
+
+def test_a_plan_holds_what_is_allocated_for_tensors_that_are_there(monkeypatch):
+    X, y, weight = data_of("wide", 4200)
+    params, there = {**ON_TORCH, "init": "constant"}, torch.from_numpy(X)
+    copies_as_a_gpu_would(monkeypatch)
+    said = gbun.plan(params, (there, y, weight)).n_bytes
+    with allocations() as sizes:
+        gbun.train({**params, "memory_budget": said}, (there, y, weight), 2)
+    assert X.nbytes < max(itertools.accumulate(sizes)) <= said
+
+
+@pytest.mark.parametrize("init", ["constant", "linear"])
+def test_where_a_tensor_cannot_be_scaled_the_bytes_are_told(init, monkeypatch):
+    X, y, weight = data_of("dense")
+    scale, tries = Scaling._dense, []
+
+    def short(self, X, scale):
+        tries.append(len(X))
+        raise torch.OutOfMemoryError("out of memory")
+
+    params, data = {**ON_TORCH, "init": init}, (torch.from_numpy(X), y, weight)
+    with monkeypatch.context() as m:
+        m.setattr(Scaling, "_dense", short)
+        with pytest.raises(MemoryError, match=r"device='torch:cpu' ran out of memory with a plan for [0-9]+ bytes"):
+            gbun.train(params, data, 1)
+    tries.clear()
+    monkeypatch.setattr(Scaling, "_dense", lambda *a: scale(*a) if tries else short(*a))
+    if init == "constant":  # a smaller plan is tried
+        gbun.train(params, data, 1)
+
+
+def test_infinite_values_of_tensors_are_looked_for_in_blocks(monkeypatch):
+    X, isinf, looked = torch.zeros(100, 7), torch.Tensor.isinf, []
+    X[73, 2] = float("inf")
+    monkeypatch.setattr(ingest, "LOOKED_AT", 70)
+    monkeypatch.setattr(torch.Tensor, "isinf", lambda self: looked.append(len(self)) or isinf(self))
+    with pytest.raises(ValueError, match="infinite value in row 73, column 2"):
+        gbun.train(ON_TORCH, (X, np.arange(100.0)), 1)
+    assert looked == [10] * 8
+
+
+# Predictions
+
+
+def told(call):
+    with pytest.raises(MemoryError, match=r"[0-9]+ bytes must be free") as raised:
+        call()
+    return int(re.search("([0-9]+) bytes must", str(raised.value)).group(1))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("there", [False, True])
+def test_the_bytes_that_are_told_are_enough(kind, there, monkeypatch):
+    X, y = data_of(kind, 2000)[:2]
+    y = np.stack([y] * 300, axis=1)  # scores are the most of it
+    model = gbun.train({**ON_TORCH, "init": "constant"}, (X, y), 2)
+    given = torch.from_numpy(X) if there and kind == "dense" else X
+    wanted = model.predict(X)
+    monkeypatch.setattr(TorchDevice, "free_bytes", lambda self: 10**8)
+    with limited(monkeypatch, 1000):
+        needed = told(lambda: model.predict(given, device="torch:cpu"))
+    assert needed < 8 * y.size + 2**22
+    with limited(monkeypatch, needed):
+        np.testing.assert_allclose(model.predict(given, device="torch:cpu"), wanted, atol=1e-5)
+    with limited(monkeypatch, 1000):
+        needed = told(lambda: list(model.staged_predict(given, device="torch:cpu")))
+    assert needed > 8 * y.size
+    with limited(monkeypatch, needed):
+        *_, last = model.staged_predict(given, device="torch:cpu")
+    np.testing.assert_allclose(last, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("group_size", [2, 16])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "there"])
+def test_the_smallest_batches_hold_what_is_really_allocated(kind, group_size, monkeypatch):
+    X, y = data_of(kind.replace("there", "dense"), 1000)[:2]
+    model = gbun.train({"n_neurons": 128, "group_size": group_size, "density": 0.5, "init": "constant"}, (X, y), 3)
+    given, family = torch.from_numpy(X) if kind == "there" else X, model.ensemble.family
+    copies_as_a_gpu_would(monkeypatch)
+    monkeypatch.setattr(TorchDevice, "free_bytes", lambda self: 0)
+    features, device = ingest.ingest(given, tensors=True)[0], TorchDevice("torch:cpu")
+    said = device_plan.smallest(features, 128, 1, device).n_bytes + 3 * device_plan.round_bytes(family, 1)
+    with allocations() as sizes:
+        model.predict(given, device="torch:cpu")
+    assert 0.3 * said < max(itertools.accumulate(sizes)) <= said
+
+
+def test_blocks_of_rows_are_halved_where_their_scores_do_not_fit(monkeypatch):
+    X, y = data_of("dense", 4000)[:2]
+    model = gbun.train({**ON_TORCH, "init": "constant"}, (X, np.stack([y] * 50, axis=1)), 2)
+    wanted, seen, rows = model.predict(X), [], gbun.Model._rows
+    monkeypatch.setattr(gbun.Model, "_rows", lambda self, f, *a: seen.append(f.n_rows) or rows(self, f, *a))
+    monkeypatch.setattr(TorchDevice, "free_bytes", lambda self: 10**6)
+    with limited(monkeypatch, 8 * 50 * 2500):
+        np.testing.assert_allclose(model.predict(X, device="torch:cpu"), wanted, atol=1e-5)
+    assert seen[0] == 4000
+    assert seen[-1] <= 2000
+
+
+def test_a_round_is_counted_with_all_that_is_there_of_it():
+    assert device_plan.round_bytes(Family(0, 16), 1) == 5 * 512
+    assert device_plan.round_bytes(Family(0, 256), 2) == 6 * 1024
+    assert device_plan.round_bytes(Family(0, 16, density=0.5), 1) == 12 * 512
+
+
+# The rehearsal
+
+
+def test_a_rehearsal_does_what_rounds_do(monkeypatch):
+    X, y, weight = data_of("dense", 4200)
+    calls, kernels = [], ensemble.BatchedTrainingKernels
+    first, second, add = kernels.first_pass, kernels.second_pass, ensemble.BatchedKernels.add_rounds
+    monkeypatch.setattr(
+        kernels,
+        "first_pass",
+        lambda self, net, head, s: calls.append(("first", head is not None)) or first(self, net, head, s),
+    )
+    monkeypatch.setattr(
+        kernels, "second_pass", lambda self, *a: calls.append(("second", a[3] is not None)) or second(self, *a)
+    )
+    monkeypatch.setattr(
+        ensemble.BatchedKernels, "add_rounds", lambda self, *a: calls.append(("add", 1)) or add(self, *a)
+    )
+    params = {**ON_TORCH, "n_neurons": 128, "gram_rows": 0.6}
+    gbun.train(params, (X, y, weight), 0, evals={"valid": (X[:100], y[:100])})
+    assert calls == [("first", False), ("second", True), ("first", True), ("second", True), ("add", 1)]
+
+
+def test_rehearsals_leave_scores_as_they_were(monkeypatch):
+    X, y, weight = data_of("dense")
+    wanted = gbun.train(ON_TORCH, (X, y, weight), 3)
+    monkeypatch.setattr(ensemble.TrainingRows, "rehearse", lambda *a: None)
+    monkeypatch.setattr(ensemble.Rows, "rehearse", lambda *a: None)
+    found = gbun.train(ON_TORCH, (X, y, weight), 3)
+    np.testing.assert_array_equal(found.ensemble.heads, wanted.ensemble.heads)
+
+
+def test_rounds_of_an_initial_model_that_do_not_fit_are_told(monkeypatch):
+    X, y, weight = data_of("dense")
+    model = gbun.train(ON_TORCH, (X, y, weight), 3)
+
+    def short(*a):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(ensemble.TrainingRows, "add_rounds", short)
+    with pytest.raises(MemoryError, match=r"ran out of memory with a plan for [0-9]+ bytes"):
+        gbun.train(ON_TORCH, (X, y, weight), 1, init_model=model)

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from sklearn.base import clone
 import gbun
 from gbun.callbacks import Checkpoint, History
 from gbun.devices import TorchDevice, device_of
-from gbun.objectives import OBJECTIVES
+from gbun.objectives import OBJECTIVES, Custom
 
 torch = pytest.importorskip("torch")
 
@@ -274,11 +275,24 @@ def test_an_absent_device_is_told_from_those_present(name):
     module = torch.backends.mps if kind == "mps" else getattr(torch, kind)
     if module.is_available() and name != "cuda:7":
         pytest.skip("it is present")
-    words = rf"device='{name}' is absent: .*{re.escape(torch.__version__)}.* cpu, torch:cpu"
+    words = rf"device='{name}' is absent; here are \(by torch {re.escape(torch.__version__)}\): cpu, torch:cpu"
     with pytest.raises(ValueError, match=words):
         gbun.train({"device": name}, columns(60), 1)
     with pytest.raises(ValueError, match=words):
         gbun.train(SMALL, columns(60), 1).predict(columns(60)[0], device=name)
+
+
+def test_a_device_of_torch_is_told_how_to_write_it():
+    X, y = columns(60)
+    model = gbun.GBUNRegressor(**SMALL, n_estimators=1).fit(X, y)
+    for name, words in (("cuda:1", "; use 'cuda:1'$"), ("cpu", "; use 'cpu'$"), ("meta", r"type='meta'\)$")):
+        device = torch.device(name)
+        for action in (
+            lambda device=device: model.model_.predict(X, device=device),
+            lambda device=device: gbun.GBUNRegressor(**SMALL, device=device).fit(X, y),
+        ):
+            with pytest.raises(ValueError, match=rf"device must be 'cpu', .*{words}"):
+                action()
 
 
 def test_without_torch_the_message_says_how_to_get_it(monkeypatch):
@@ -323,6 +337,88 @@ def test_products_are_exact_while_rounds_are_computed_and_settings_return(tf32, 
     assert (wanted, False) in seen
     assert torch.is_grad_enabled()
     assert {precision for precision, graph in seen if not graph} == {wanted}
+
+
+@pytest.mark.parametrize("case", ["squared error", "softmax", "a function of two"])
+def test_what_torch_is_told_outside_changes_no_bit(case):
+    X, cases = targets(FEW)
+    y, params = cases[case]
+    params = {**SMALL, **params, "device": "torch:cpu"}
+    wanted = gbun.train(params, (X, y), 3)
+    told = torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), torch.no_grad()
+    for outside in told:
+        with outside:
+            found = gbun.train(params, (X, y), 3)
+            predicted = found.predict(X, device="torch:cpu")
+        np.testing.assert_array_equal(found.ensemble.heads, wanted.ensemble.heads)
+        np.testing.assert_array_equal(predicted, wanted.predict(X, device="torch:cpu"))
+
+
+# A user's function
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_function_is_never_called_without_rows(device):
+    X, cases = targets(FEW)
+    for case in ("a function", "a function of two"):
+        y, params = cases[case]
+        called = []
+
+        def watched(y, scores, weight, function=params["objective"], called=called):
+            assert isinstance(y, np.ndarray)
+            y.min()  # an error of an empty array
+            called.append(len(y))
+            return function(y, scores, weight)
+
+        params = {**SMALL, "objective": watched, "device": device}
+        ten = gbun.train(params, (X, y), 2)
+        gbun.train(params, (X, y), 2, init_model=ten)
+        assert min(called) > 0
+
+
+@pytest.mark.parametrize("as_tensors", [False, True])
+@pytest.mark.parametrize("kind", ["one", "shared", "each"])
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_no_rows_have_the_shapes_of_the_functions_answers(kind, asked_before, as_tensors):
+    rows = []
+
+    def function(y, scores, weight):
+        rows.append(len(y))
+        assert y.min() > 0
+        g = (scores - y) * (weight if scores.ndim == 1 else weight[:, None])
+        return g, weight if kind != "each" else 0 * g + 1.0
+
+    C = 1 if kind == "one" else 2
+    own = Custom(function, C)
+    shape = () if C == 1 else (C,)
+    if asked_before:
+        own.derivatives(np.full((3, *shape), 2.0), np.zeros((3, C)), np.ones(3))
+    given = np.zeros((0, *shape)), np.zeros((0, C)), np.zeros(0)
+    g, h = own.derivatives(*(torch.from_numpy(a) for a in given) if as_tensors else given)
+    assert g.shape == (0, C)
+    assert h.shape == ((0, C) if kind == "each" else (0,))
+    assert torch.is_tensor(h) == as_tensors
+    assert rows == ([3] if asked_before else [] if kind == "one" else [1])
+
+
+def test_what_is_no_function_of_three_is_told_of_torch_loss():
+    X, y = columns(60)
+    told = r"objective must be a function of three arguments, \(y, scores, weight\) .*gbun.TorchLoss\(...\)"
+    for own, words in (
+        (lambda y, scores: (scores - y) ** 2, told),
+        (gbun.TorchLoss, r"objective must be an object, got the class TorchLoss; use TorchLoss\(...\)"),
+        (OBJECTIVES["huber"], r"objective must be an object, got the class Huber; use Huber\(...\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            gbun.train({**SMALL, "objective": own}, (X, y), 1)
+    more = lambda y, scores, weight, power=3: cubic(y, scores, weight)  # noqa: E731
+    for own in (partial(more, power=2), lambda *given: cubic(*given), Cubic()):
+        gbun.train({**SMALL, "objective": own}, (X, y), 1)
+
+
+class Cubic:
+    def __call__(self, y, scores, weight):
+        return cubic(y, scores, weight)
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="this torch has one setting only")

@@ -397,3 +397,20 @@ def test_networks_give_the_same_model(network):
     for form in (np.asarray, scipy.sparse.csr_array):
         found, wanted = (estimator("classes", network=n).fit(form(X), y) for n in (network, "auto"))
         np.testing.assert_array_equal(scores(found, X), scores(wanted, X))
+
+
+# Messages
+
+
+@every_estimator
+def test_complaints_begin_with_the_argument(cls):
+    X, y = data("binary")
+    wrong = {"a number": np.array(3.0), "three dimensions": np.zeros((120, 2, 2)), "nothing": np.zeros(0)}
+    for values in wrong.values():
+        for name, given in (("X", (values, y)), ("y", (X, values))):
+            with pytest.raises((TypeError, ValueError), match=rf"^{name}: "):
+                cls(**SMALL).fit(*given)
+        with pytest.raises((TypeError, ValueError), match=r"^X: "):
+            cls(**SMALL).fit(X, y).predict(values)
+    with pytest.raises(ValueError, match=r"^X has 3 features, but"):
+        cls(**SMALL).fit(X, y).predict(X[:, :3])

@@ -373,3 +373,74 @@ def test_complex_weights_and_margins_are_refused():
     for name, more in {"sample_weight": (1j * y,), "base_margin": (None, 1j * y)}.items():
         with pytest.raises(ValueError, match=f"{name} must hold real numbers"):
             gbun.train({}, (X, y, *more), 1)
+
+
+def test_nested_tensors_are_refused_by_name():
+    nested = torch.nested.nested_tensor([torch.zeros(3)] * 60, layout=torch.jagged)
+    given = {"X": torch.rand(60, 3), "y": torch.rand(60), "sample_weight": None, "base_margin": None}
+    for argument in given:
+        with pytest.raises(ValueError, match=f"^{argument} must be a tensor with rows of one length, got a nested"):
+            gbun.train({}, tuple({**given, argument: nested}.values()), 1)
+
+
+@devices
+def test_numbers_whose_sign_is_a_bit_of_the_tensor_are_read(device):
+    z = torch.complex(torch.zeros(60, 4), torch.randn(60, 4)).conj()
+    lazy, plain = z.imag, z.imag.resolve_neg()
+    assert (lazy.is_neg(), plain.is_neg()) == (True, False)
+    for X, y in ((lazy[:, :3], lazy[:, 3]), (plain[:, :3], plain[:, 3])):
+        model = gbun.GBUNRegressor(**SMALL, device=device).fit(X, y, abs(y))
+        np.testing.assert_array_equal(model.predict(lazy[:, :3]), model.predict(plain[:, :3]))
+        assert model.score(X, y) == model.score(plain[:, :3], plain[:, 3])
+    np.testing.assert_array_equal(host(lazy), host(plain))
+
+
+@pytest.mark.parametrize(
+    "change", [torch.Tensor.bfloat16, torch.Tensor.requires_grad_, lambda t: t.to(torch.float8_e5m2)]
+)
+def test_score_takes_what_fit_takes(change):
+    y = torch.from_numpy(np.digitize(Y, [-0.5, 0.5]))
+    weight = torch.rand(200)
+    for cls, target in ((gbun.GBUNRegressor, change(T[:, 0].clone())), (gbun.GBUNClassifier, change(y.float()))):
+        model = cls(**SMALL).fit(T, target, change(weight))
+        plain = host(target.detach().float()), host(change(weight).detach().float())
+        assert model.score(T, target, change(weight)) == model.score(X, *plain) > 0.2
+        assert isinstance(model.score(T, target), float)
+
+
+def test_dlpack_of_numbers_that_numpy_lacks_goes_through_torch():
+    narrow = T.bfloat16()
+    wanted = gbun.train(SMALL, (narrow, Y)).predict(narrow)
+    model = gbun.train(SMALL, (Foreign(narrow), Foreign(torch.from_numpy(Y))))
+    np.testing.assert_array_equal(model.predict(Foreign(narrow)), wanted)
+    for argument, more in (
+        ("X", (Foreign(T.clone().requires_grad_()), Y)),
+        ("y", (T, Foreign(T[:, 0].requires_grad_()))),
+    ):
+        with pytest.raises(ValueError, match=f"^{argument} cannot be read through DLPack, from a Foreign: .*detach"):
+            gbun.train(SMALL, more)
+
+
+class Library:
+    """A thin library with the names of the array API: what `asarray` makes is its own."""
+
+    @staticmethod
+    def asarray(values, device=None):
+        return OfLibrary(np.asarray(values))
+
+
+class OfLibrary(Foreign):
+    device = "cpu"
+
+    def __array_namespace__(self, api_version=None):
+        return Library
+
+
+def test_estimators_give_back_arrays_of_the_library_they_were_given():
+    model = gbun.GBUNRegressor(**SMALL).fit(OfLibrary(X), OfLibrary(Y))
+    for who in (model, model.model_):
+        found = who.predict(OfLibrary(X), output="input")
+        assert type(found) is OfLibrary
+        np.testing.assert_array_equal(found._array, who.predict(X))
+        with pytest.raises(ValueError, match="output='input' cannot make a Foreign; use output='numpy'"):
+            who.predict(Foreign(X), output="input")

@@ -172,5 +172,70 @@ def test_without_triton_the_portable_kernel_serves():
     assert run(["-c", code], TRITON_INTERPRET="1").strip() == "False"
 
 
+def test_want_of_memory_is_not_taken_for_want_of_triton(monkeypatch):
+    import torch
+
+    errors = [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("no compiler")]
+
+    def fails(*arguments):
+        raise errors[0]
+
+    monkeypatch.setattr(triton_forward, "forward_sparse", fails)
+    with pytest.raises(torch.OutOfMemoryError):
+        triton_forward._compiles(torch, "cpu")
+    errors.pop(0)
+    with pytest.warns(UserWarning, match="no compiler"):
+        assert not triton_forward._compiles(torch, "cpu")
+
+
+def test_only_sparse_features_ask_for_it_and_before_they_are_placed(monkeypatch):
+    import gbun
+    from gbun.kernels import batched
+
+    order, batches = [], batched.Batches
+    monkeypatch.setattr(triton_forward, "available", lambda device: order.append("asked") is not None)
+    monkeypatch.setattr(batched, "Batches", lambda *a: order.append("placed") or batches(*a))
+    X, y = training_rows()
+    gbun.train(TWO_ROUNDS, (X.toarray(), y), 0)
+    assert order == ["placed"]
+    order.clear()
+    gbun.train(TWO_ROUNDS, (X, y), 0)
+    assert order == ["asked", "placed"]
+
+
+# A training, all of it
+
+TWO_ROUNDS = {"n_neurons": 8, "init": "constant", "device": "torch:cpu", "objective": "squared_error"}
+
+
+def training_rows():
+    import scipy.sparse
+
+    X = scipy.sparse.random_array((12, 20), density=0.1, rng=np.random.default_rng(0), dtype=np.float32, format="csr")
+    return X, np.arange(12.0) % 5
+
+
+def train_two_rounds(path):
+    """What the script does for the test below."""
+    import gbun
+    from gbun.kernels.batched import BatchedKernels
+
+    used, forward = [], BatchedKernels._forward
+    BatchedKernels._forward = lambda self, *a: used.append(self._in_registers) or forward(self, *a)
+    model = gbun.train(TWO_ROUNDS, training_rows(), 2)
+    np.savez(path, heads=model.ensemble.heads, used=used)
+
+
+def test_a_training_with_it_is_the_portable_one(tmp_path):
+    import gbun
+
+    path = tmp_path / "heads.npz"
+    run([__file__], str(path), "train", TRITON_INTERPRET="1")
+    wanted = gbun.train(TWO_ROUNDS, training_rows(), 2)
+    with np.load(path) as found:
+        assert found["used"].all()
+        np.testing.assert_array_equal(found["heads"], wanted.ensemble.heads)
+
+
 if __name__ == "__main__":
-    compute(sys.argv[1])
+    (train_two_rounds if "train" in sys.argv[2:] else compute)(sys.argv[1])

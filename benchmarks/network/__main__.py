@@ -49,6 +49,7 @@ def main() -> None:
     report.show(rows, console)
     picture.draw(rows, output / "network.png")
     console.print(f"{about}\nwritten to {output}")
+    raise SystemExit(1 if any(row["note"] for row in rows) else 0)
 
 
 def combinations(hosts: Hosts, args: argparse.Namespace, plan: Plan) -> Iterator[report.Row]:

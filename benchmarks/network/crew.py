@@ -79,15 +79,15 @@ class Crew:
                 except Empty:
                     continue
                 if not lines[rank]:
-                    self._fail(f"worker {rank} ended: {self._last_words(rank)}")
+                    self._fail(f"worker {rank} ended, {self._last_words(rank)}")
                 waiting.remove(rank)
             if monotonic() > deadline and waiting:
                 self._fail(f"{len(waiting)} of {self.size} workers did not answer in {timeout:.0f} s")
         return dict(json.loads(lines[0]))
 
     def _last_words(self, rank: int) -> str:
-        words = self._group.errors(rank).strip().splitlines()
-        told = words[-1][:200] if words else "without a word"
+        code, words = self._group.processes[rank].poll(), self._group.errors(rank).strip().splitlines()
+        told = f"exit code {code}: {words[-1][:200] if words else 'without a word'}"
         return told.translate(str.maketrans("[]", "()"))  # a table takes [...] for a style
 
     def _fail(self, why: str) -> None:

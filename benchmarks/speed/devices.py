@@ -1,7 +1,8 @@
 """Seconds of a boosting round on a device beside the compiled kernels of the processor, and what that device is.
 
-The same rows, sparse and dense, with all the memory that is wanted and with half of it. Each way is a process of its
-own; they take turns, a round each, and a device's queue is empty when the clock is read.
+The same rows, sparse and dense, with all the memory that is wanted, with half of it, and with so little that features
+are sent in batches. Each way is a process of its own; they take turns, a round each, and a device's queue is empty when
+the clock is read.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from gbun.training import plan, prepare
 TABLE = "devices: seconds of a boosting round"
 SIZES, SWEEPS, MOST_SECONDS = (64, 256), 5, 60.0
 WARM_UP = 2  # rounds
+ALL, HALF, SENT = "all the memory", "half the memory", "batches sent"
 
 
 def run(options: Options) -> list[Row]:
@@ -45,9 +47,9 @@ def run(options: Options) -> list[Row]:
 
 
 def compare(source: Source, K: int, options: Options) -> list[Row]:
-    ways = {"cpu": ("cpu", False), options.device: (options.device, False)}
+    ways = {"cpu": ("cpu", ALL), options.device: (options.device, ALL)}
     if options.device != "cpu":
-        ways[f"{options.device}, half the memory"] = options.device, True
+        ways |= {f"{options.device}, {memory}": (options.device, memory) for memory in (HALF, SENT)}
     start = {n: partial(Worker, on_device, source, K, options.threads, *way) for n, way in ways.items()}
     with together(start) as (workers, failed):
         times = interleave({n: w.unit("round") for n, w in workers.items()}, options.sweeps(SWEEPS), MOST_SECONDS)
@@ -71,13 +73,15 @@ def compare(source: Source, K: int, options: Options) -> list[Row]:
 
 
 @contextmanager
-def on_device(source: Source, K: int, n_threads: int, name: str, half: bool) -> Iterator[Built]:
-    """`half`: with half the memory that keeping everything on the device takes."""
+def on_device(source: Source, K: int, n_threads: int, name: str, memory: str = ALL) -> Iterator[Built]:
+    """`memory`: all that is wanted, half of what that is, or too little for features to stay on the device."""
     X, y = source.load()
     device = device_of(name)
     settings: dict[str, Any] = {"objective": "logistic", "n_neurons": K, "device": name, "init": "constant"}
-    if half:
+    if memory == HALF:
         settings["memory_budget"] = plan(settings, (X, y)).n_bytes // 2
+    elif memory == SENT:
+        settings["memory_budget"] = budget_to_send(settings, X, y)
     with threads(n_threads) as pool:
         training, numbers = prepare(Parameters(**settings), Dataset(X, y), {}, pool), count()
 
@@ -87,7 +91,17 @@ def on_device(source: Source, K: int, n_threads: int, name: str, half: bool) -> 
 
         for _ in range(WARM_UP):
             add()
-        yield {"round": add}, {"what": str(device), "plan": in_words(training.rows.plan)}
+        facts = {"what": str(device), "plan": in_words(training.rows.plan)}
+        yield {"round": add}, facts | {"sparse kernel": getattr(training.rows.kernels, "sparse_kernel", "compiled")}
+
+
+def budget_to_send(settings: dict[str, Any], X: Any, y: Any) -> int:
+    """The largest budget with which features do not stay on the device."""
+    found = plan(settings, (X, y))
+    while isinstance(found, DevicePlan) and found.placement.resident:
+        budget = found.n_bytes - 1
+        found = plan({**settings, "memory_budget": budget}, (X, y))
+    return budget
 
 
 def in_words(used: Plan | DevicePlan) -> str:

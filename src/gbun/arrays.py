@@ -5,6 +5,7 @@ Code that is written against the array API (`namespace(array)`) serves all of th
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import array_api_compat
@@ -36,7 +37,7 @@ def is_tensor(value: Any) -> bool:
 
 def host(array: Array) -> NDArray[Any]:
     """The same numbers in NumPy: no copy where they are on the host already."""
-    return array.detach().cpu().numpy() if is_tensor(array) else np.asarray(array)
+    return array.detach().cpu().resolve_conj().resolve_neg().numpy() if is_tensor(array) else np.asarray(array)
 
 
 def real_numbers(values: Any, name: str) -> NDArray[Any]:
@@ -113,6 +114,12 @@ def load_torch(what: str) -> Any:
     except ImportError:
         raise ImportError(f"{what} needs torch, which is not installed: pip install 'gbun[torch]'") from None
     return torch
+
+
+def without_autocast(torch: Any, kind: str) -> AbstractContextManager[Any]:
+    """Numbers keep their width on a kind of device, "cpu" or "cuda", whatever the user's own torch is told to do."""
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 def device(array: Array) -> Any:

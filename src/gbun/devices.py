@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gbun.arrays import Array, device_has_float64, load_torch
+from gbun.arrays import Array, device_has_float64, load_torch, without_autocast
 from gbun.dtypes import MEMBERSHIP, SUM
 from gbun.memory import free_memory
 from gbun.ranges import DeviceName
@@ -129,7 +129,7 @@ class TorchDevice(Device):
         self.device = self.torch.device(name.removeprefix("torch:"))
         if not self._is_present():
             raise ValueError(
-                f"device={name!r} is absent: of torch {self.torch.__version__} there are {self._present()} here"
+                f"device={name!r} is absent; here are (by torch {self.torch.__version__}): {self._present()}"
             )
         module = getattr(self.torch, self.device.type)
         self.stream_api = module if self.device.type in ("cuda", "xpu") else None
@@ -196,11 +196,13 @@ class TorchDevice(Device):
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Products in float32 as IEEE has them, unless TF32 is asked for; as many threads as wanted; no graph."""
+        """Products in float32 as IEEE has them, unless TF32 is asked for; as many threads as wanted; no graph, and no
+        autocast."""
         threads = self.torch.get_num_threads()
         self.torch.set_num_threads(self.n_threads or threads)
         try:
-            with PRECISION.of(self.torch, self.tf32), self.torch.no_grad():
+            plain = without_autocast(self.torch, self.device.type)
+            with PRECISION.of(self.torch, self.tf32), self.torch.no_grad(), plain:
                 yield
         except TypeError as error:
             if self.has_float64 or "float64" not in str(error):
@@ -240,7 +242,8 @@ def device_of(name: Any, tf32: bool = False, n_threads: int | None = None) -> De
     'cpu'
     """
     if not DeviceName().admits(name):
-        raise ValueError(f"device must be {DeviceName()}, got {name!r}")
+        hint = f"; use {str(name)!r}" if DeviceName().admits(str(name)) else ""
+        raise ValueError(f"device must be {DeviceName()}, got {name!r}{hint}")
     return Device() if name == "cpu" else TorchDevice(name, tf32, n_threads)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,8 @@ from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Schema
 from gbun.data.frames import check_names, is_frame
 from gbun.data.ingest import kind_of_rows
-from gbun.data.tensors import is_foreign, on_host
+from gbun.data.tensors import is_foreign, like_input, on_host
+from gbun.devices import device_of
 from gbun.model import Model, load_model
 from gbun.problem import Dataset
 from gbun.targets import check_labels, weight_array
@@ -43,17 +45,17 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         *,
         base_margin: Any = None,
-        eval_set: Sequence[tuple[Any, Any]] | tuple[Any, Any] | None = None,
+        eval_set: Sequence[tuple[Any, ...]] | tuple[Any, ...] | None = None,
         callbacks: Sequence[Callback] = (),
         init_model: Model | str | Path | None = None,
     ) -> Self:
         """Train on X and y.
 
         X: array, sparse matrix, data frame, list of dicts or list of token lists. y: a target for each row, or a
-        column for each output. `base_margin`: scores to start from. `eval_set`: (X, y) or a list of such pairs, to
-        watch and to stop early on. `init_model`: a model, or its file, to add rounds to.
+        column for each output. `base_margin`: scores to start from. `eval_set`: (X, y), (X, y, weight) or a list of
+        such, to watch and to stop early on. `init_model`: a model, or its file, to add rounds to.
         """
-        check(self)
+        self._check_parameters()
         y, sample_weight = on_host(y, "y"), on_host(sample_weight, "sample_weight")
         X, y = self._check_training_data(X, y)
         evals = {f"eval_{i}": Dataset(*pair) for i, pair in enumerate(_pairs(eval_set))}
@@ -69,6 +71,17 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         )
         self._after_fit(history)
         return self
+
+    def _check_parameters(self) -> None:
+        objective, device = self.objective, self.device
+        if isinstance(objective, str) and objective.startswith("<"):  # what load_model found
+            raise ValueError(
+                f"objective {objective} is a function, which the file of this model does not hold; say it again, "
+                "set_params(objective=...), to train"
+            )
+        if not isinstance(device, str):
+            device_of(device)  # tells what to write instead
+        check(self)
 
     def _parameters(self) -> Parameters:
         return Parameters(**{f.name: getattr(self, f.name) for f in parameter_fields()})
@@ -93,7 +106,8 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
             self._forget_columns()
             return X, y
         X = self._check_columns(X, reset=True)
-        y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite=False, allow_nd=False, input_name="y")
+        with _named("y"):
+            y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite=False, allow_nd=False, input_name="y")
         if y.ndim == 2 and y.shape[1] == 1:
             _warn_column_vector()
             y = y[:, 0]
@@ -106,9 +120,10 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         if is_frame(X):
             check_names(X, "X")
         X = X if is_tensor(X) or not is_foreign(X) else on_host(X, "X")
-        if is_frame(X) or is_tensor(X):
-            return validate_data(self, X, reset=reset, skip_check_array=True)
-        return validate_data(self, X, reset=reset, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
+        with _named("X"):
+            if is_frame(X) or is_tensor(X):
+                return validate_data(self, X, reset=reset, skip_check_array=True)
+            return validate_data(self, X, reset=reset, accept_sparse=["csr", "csc", "coo"], **_CHECKS)
 
     def _forget_columns(self) -> None:
         for name in ("feature_names_in_", "n_features_in_"):
@@ -125,8 +140,8 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy") -> Array:
         """Labels or values; `n_rounds` uses the first rounds only, `output="input"` gives a tensor for a tensor."""
-        X, said = self._check_prediction_data(X), dict[str, Any](n_rounds=n_rounds, output=output)
-        return self.model_.predict(X, base_margin=base_margin, **said, **self._computing())
+        rows, known = self._check_prediction_data(X), dict[str, Any](base_margin=base_margin, n_rounds=n_rounds)
+        return like_input(self.model_.predict(rows, **known, **self._computing()), X, output)
 
     def staged_predict(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
         """The prediction after 1, 2, ... rounds."""
@@ -186,6 +201,10 @@ class GBUNRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
     _task = "regression"
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R2 of the predictions, weighted; y and its weights may be tensors, as for `fit`."""
+        return float(super().score(X, on_host(y, "y"), on_host(sample_weight, "sample_weight")))
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
@@ -226,15 +245,19 @@ class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy"
     ) -> Array:
         """The probability of each class, n x C, in the order of `classes_`."""
-        X, said = self._check_prediction_data(X), dict[str, Any](n_rounds=n_rounds, output=output)
-        return self.model_.predict_proba(X, base_margin=base_margin, **said, **self._computing())
+        rows, known = self._check_prediction_data(X), dict[str, Any](base_margin=base_margin, n_rounds=n_rounds)
+        return like_input(self.model_.predict_proba(rows, **known, **self._computing()), X, output)
 
     def decision_function(
         self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy"
     ) -> Array:
         """Scores before the link: n log-odds with two classes, otherwise n x C."""
-        X, said = self._check_prediction_data(X), dict[str, Any](n_rounds=n_rounds, output=output)
-        return self.model_.decision_function(X, base_margin=base_margin, **said, **self._computing())
+        rows, known = self._check_prediction_data(X), dict[str, Any](base_margin=base_margin, n_rounds=n_rounds)
+        return like_input(self.model_.decision_function(rows, **known, **self._computing()), X, output)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose labels are right, weighted; y and its weights may be tensors, as for `fit`."""
+        return float(super().score(X, on_host(y, "y"), on_host(sample_weight, "sample_weight")))
 
     def staged_predict_proba(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
         X = self._check_prediction_data(X)
@@ -288,6 +311,17 @@ _describe(
 
 # Numbers are checked by gbun, whose messages say where an infinite one is.
 _CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": False, "accept_large_sparse": True}
+
+
+@contextmanager
+def _named(argument: str) -> Iterator[None]:
+    """scikit-learn's complaints about an argument begin with its name."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError) or str(error).startswith(argument):
+            raise
+        raise type(error)(f"{argument}: {error}") from None
 
 
 def _pairs(eval_set: Any) -> list[tuple[Any, Any]]:

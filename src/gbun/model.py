@@ -18,7 +18,7 @@ from gbun.description import Description
 from gbun.devices import Device, TorchDevice, device_of
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble, Rows
-from gbun.kernels.device_plan import FEW_ROWS, least_bytes, round_bytes, smallest
+from gbun.kernels.device_plan import FEW_ROWS, least_bytes, most_bytes, round_bytes, smallest
 from gbun.kernels.threads import Threads, one_blas_thread, thread_count, threads
 from gbun.memory import SHARE_OF_FREE
 from gbun.model_io import read_model, write_model
@@ -126,9 +126,9 @@ class Model:
         features, margin = self._read(X, base_margin, where)
         pool, e = Threads(n_jobs), self.ensemble
         if isinstance(where, TorchDevice):  # all rows' scores stay there
-            smaller, own = smallest(features, e.family.n_outputs, e.n_scores, where), round_bytes(e.family, e.n_scores)
-            least = smaller.n_bytes + own
-            rows = within_memory(partial(self._rehearsed, features, margin, pool, where), least, where)
+            size = features, e.family.n_outputs, e.n_scores, where
+            least, most = smallest(*size).n_bytes + round_bytes(e.family, e.n_scores), most_bytes(*size)
+            rows = within_memory(partial(self._rehearsed, features, margin, pool, where), least, most, where)
             if rows is None:
                 raise short_of(where, least)
         else:
@@ -181,9 +181,12 @@ class Model:
         """Scores of some rows; None where a device has too little memory for so many."""
         if not isinstance(device, TorchDevice):
             return ensemble.scores(self._rows(features, margin, pool, device))
-        least = smallest(features, ensemble.family.n_outputs, ensemble.n_scores, device).n_bytes
+        size = features, ensemble.family.n_outputs, ensemble.n_scores, device
         return within_memory(
-            lambda budget: ensemble.scores(self._rows(features, margin, pool, device, budget)), least, device
+            lambda budget: ensemble.scores(self._rows(features, margin, pool, device, budget)),
+            smallest(*size).n_bytes,
+            most_bytes(*size),
+            device,
         )
 
     def _read(self, X: Any, base_margin: Any, device: Device) -> tuple[Features, Array | None]:
@@ -232,12 +235,12 @@ def load_model(path: str | Path) -> Model:
     return Model(*read_model(path))
 
 
-def within_memory(make: Callable[[int], Made], least: int, device: Device) -> Made | None:
+def within_memory(make: Callable[[int], Made], least: int, most: int, device: Device) -> Made | None:
     """What `make` gives within a budget, smaller ones where a device turns out to have less memory than it said.
 
-    None where even `least` bytes are too much.
+    It uses no more than `most` bytes. None where even `least` are too many.
     """
-    budget = int(SHARE_OF_FREE * device.free_bytes())
+    budget = min(int(SHARE_OF_FREE * device.free_bytes()), max(least, most))
     while True:
         made = device.unless_out_of_memory(lambda: make(budget))  # noqa: B023 - called here
         if made is not None or budget <= least:

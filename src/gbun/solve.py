@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -15,6 +17,8 @@ CONSTANT = 2.0**-22  # a deviation below float32's resolution at the mean: no in
 ROUNDING = float(np.finfo(np.float64).eps)
 
 LONGEST_STEP = 1e3  # in Newton steps: beyond, a flat stretch has been taken for a parabola
+LONGEST_LEAP = 1e2  # from one step to the next
+STEEP = 30.0  # in slopes at 0: where a function grows so fast, Newton's steps come back too slowly
 
 
 @dataclass(frozen=True)
@@ -87,38 +91,96 @@ def _head(solution: FloatArray) -> FloatArray:
     return np.ascontiguousarray(solution, dtype=HEAD)
 
 
+class Tried(NamedTuple):
+    """A step, and the slope and curvature there; of an end of the bracket that was not tried, infinities."""
+
+    alpha: float
+    slope: float
+    curvature: float = math.nan
+
+
 def minimise_convex(
     along: Callable[[float], tuple[float, float]],
     most: int = 8,
     enough: float = 0.1,
     slope_at_zero: float | None = None,
 ) -> float:
-    """The step at which the slope of a convex function has fallen to `enough`, Newton's steps kept in a bracket.
+    """The step at which the slope of a convex function has fallen to `enough` of what it is at 0.
 
     `along` gives slope and curvature. Whoever knows the slope at 0 already, and expects 1 to be about right, says so.
+
+    Newton's steps are taken as long as slopes bear the curvature out. It may be no more than a bound, or wrong by
+    any factor: then steps grow until the slope turns, and from there on slopes alone say where to go. The answer is 0
+    only if the function ascends however short the step is, as it may at a kink.
     """
-    low, high, alpha = 0.0, np.inf, 0.0
-    slope, curvature = along(0.0) if slope_at_zero is None else (slope_at_zero, 1.0)
-    first = slope
-    if not (first < 0.0 < curvature):
+    now, to = Tried(0.0, 0.0 if slope_at_zero is None else slope_at_zero), 1.0
+    if slope_at_zero is None:
+        now = Tried(0.0, *along(0.0))
+        to = min(-now.slope / now.curvature, LONGEST_STEP) if now.curvature > 0.0 else 0.0
+    if not now.slope < 0.0 < to:
         return 1.0
-    for tried in range(most):
-        if slope < 0.0:
-            low = alpha
+    first, low, high, by_newton = now.slope, now, Tried(math.inf, math.inf), True
+    for tried in range(1, 3 * most + 1):
+        before, now = now, Tried(to, *map(float, along(to)))
+        if abs(now.slope) <= -enough * first:
+            return now.alpha
+        if now.slope < 0.0:
+            hardly, low = now.slope < 0.5 * low.slope, now
         else:
-            high = alpha
-        step = min(alpha - slope / curvature, LONGEST_STEP) if curvature > 0.0 else np.inf
-        if tried == 0 and slope_at_zero is not None:
-            step = 1.0
-        alpha = step if low < step < high else _within(low, high)
-        slope, curvature = along(alpha)
-        if abs(slope) <= -enough * first:
-            return alpha
-    return alpha if slope < 0.0 else low  # not found in time: the longest step known to descend
+            hardly, high = not now.slope <= 0.5 * high.slope, now
+        if tried >= most and low.alpha > 0.0:
+            break
+        sound, steep = _is_sound(before, now), now.slope > -STEEP * first
+        newton = now.alpha - now.slope / now.curvature if now.curvature > 0.0 else math.inf
+        newton = min(newton, LONGEST_LEAP * now.alpha)
+        trusted = sound and not steep and low.alpha < newton < high.alpha
+        if trusted:
+            to = newton
+        elif high.alpha == math.inf:
+            to = _beyond(before, now)
+        elif (sound and steep) or (hardly and not by_newton):
+            to = _middle(low, high)
+        else:
+            to = _crossing(low, high)
+        by_newton = trusted
+        if not low.alpha < to < high.alpha:  # there are no numbers left in between
+            break
+    descends = low.alpha * low.slope + (high.alpha - low.alpha) * high.slope < 0.0  # at most, from 0 to high
+    return high.alpha if descends and high.slope < -low.slope else low.alpha
 
 
-def _within(low: float, high: float) -> float:
+def _is_sound(a: Tried, b: Tried) -> bool:
+    """Whether the curvatures of two steps are those of the slopes between them, within a factor of two.
+
+    Their logarithmic mean is compared, which is the mean curvature where curvature grows exponentially.
+    """
+    if a.alpha == 0.0 and math.isnan(a.curvature):  # nobody said what it is
+        return True
+    ratio = b.curvature / a.curvature if a.curvature > 0.0 else 0.0
+    if not ratio > 0.0:
+        return False
+    said = a.curvature * ((ratio - 1.0) / math.log(ratio) if abs(ratio - 1.0) > 1e-6 else 1.0)
+    return 0.5 * said <= _bend(a, b) <= 2.0 * said
+
+
+def _bend(a: Tried, b: Tried) -> float:
+    """The mean curvature from one step to another."""
+    return (b.slope - a.slope) / (b.alpha - a.alpha)
+
+
+def _beyond(before: Tried, now: Tried) -> float:
+    """A longer step: where the slope would turn if it went on as it did."""
+    bend = _bend(before, now)
+    to = now.alpha - now.slope / bend if bend > 0.0 else math.inf
+    return min(max(to, 2.0 * now.alpha), LONGEST_LEAP * now.alpha)
+
+
+def _crossing(low: Tried, high: Tried) -> float:
+    """Where a straight line between the slopes of the bracket's ends is 0 (regula falsi)."""
+    to = max(low.alpha - low.slope / _bend(low, high), high.alpha / LONGEST_LEAP)
+    return to if low.alpha < to < high.alpha else _middle(low, high)
+
+
+def _middle(low: Tried, high: Tried) -> float:
     """A step inside the bracket, by orders of magnitude: too long ones may be far too long."""
-    if high == np.inf:
-        return 4.0 * low
-    return float(np.sqrt(low * high)) if low > 0.0 else 0.1 * high
+    return math.sqrt(low.alpha) * math.sqrt(high.alpha) if low.alpha > 0.0 else 0.1 * high.alpha

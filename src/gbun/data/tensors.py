@@ -34,7 +34,7 @@ def on_host(value: Any, name: str) -> Any:
     """
     if not is_foreign(value):
         return value
-    value = as_tensor_or_numpy(value)
+    value = as_tensor_or_numpy(value, name)
     if not is_tensor(value):
         return value
     if str(value.layout) != "torch.strided":
@@ -48,7 +48,7 @@ def matrix(X: Any, keep: bool = False, name: str = "X") -> Any:
     """Rows of features: NumPy's array, scipy's CSR matrix, or, where `keep` is said, the dense tensor."""
     if not is_foreign(X):
         return X
-    X = as_tensor_or_numpy(X)
+    X = as_tensor_or_numpy(X, name)
     if not is_tensor(X):
         return X
     if str(X.layout) != "torch.strided":
@@ -57,13 +57,23 @@ def matrix(X: Any, keep: bool = False, name: str = "X") -> Any:
     return X if keep else host(X)
 
 
-def as_tensor_or_numpy(value: Any) -> Any:
-    """Another library's array through DLPack: NumPy's on the host, torch's elsewhere."""
+def as_tensor_or_numpy(value: Any, name: str) -> Any:
+    """Another library's array through DLPack: NumPy's on the host, torch's elsewhere and for dtypes NumPy lacks."""
     if is_tensor(value):
-        return value.detach()
+        if value.is_nested:
+            raise ValueError(f"{name} must be a tensor with rows of one length, got a nested tensor; pad its rows")
+        return value.detach().resolve_conj().resolve_neg()
+    what = "is not on the host"
     if value.__dlpack_device__()[0] == CPU:
-        return np.from_dlpack(value)
-    return load_torch(f"an array of {type(value).__module__} that is not on the host").from_dlpack(value)
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            what = f"NumPy cannot read ({error})"
+    torch = load_torch(f"{name}, an array of {type(value).__module__} that {what},")
+    try:
+        return torch.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot be read through DLPack, from a {type(value).__name__}: {error}") from None
 
 
 def _readable(tensor: Any, name: str) -> Any:

@@ -197,6 +197,13 @@ def smallest(features: Features, K: int, C: int, device: Device) -> Placement:
     return Placement(device.has(features.dense), room, _needed(features, features.n_rows, room, K, C, device))
 
 
+def most_bytes(features: Features, K: int, C: int, device: Device) -> int:
+    """What predictions use at most, however much there is."""
+    first = next(placements(features, K, C, True, device))
+    scores = stored_scores(features.n_rows, C, device)
+    return first.n_bytes + working_bytes(features, first.room, K, C, False) + scores
+
+
 def least_bytes(features: Features, family: Family, C: int, n_rounds: int, device: Device) -> int:
     """What predictions need where FEW_ROWS rows, whichever, are predicted at a time."""
     n, K = min(features.n_rows, FEW_ROWS), family.n_outputs
@@ -242,8 +249,8 @@ def feature_bytes(features: Features, room: Room) -> int:
 
 
 def working_bytes(features: Features, room: Room, K: int, C: int, exact: bool, score_bytes: int = SCORE_BYTES) -> int:
-    """Of a batch: its outputs and a copy of them, derivatives and what they need, weights that are made on the way."""
-    size = (24 if exact else 8) * room.rows * K + score_bytes * room.rows * C
+    """Of a batch: its outputs, a copy of them and what a softmax needs, derivatives, weights made on the way."""
+    size = (26 if exact else 10) * room.rows * K + score_bytes * room.rows * C
     if features.dense is not None:
         size += WEIGHT_BYTES * min(features.dense.shape[1] * K, TABLE)
     if features.sparse is not None:

@@ -12,15 +12,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gbun.arrays import Array, host, is_tensor, like, load_torch, namespace
+from gbun.arrays import Array, host, is_tensor, like, load_torch, namespace, without_autocast
 from gbun.collectives import Collective
 from gbun.dtypes import SUM, FloatArray
 from gbun.metrics.function import RowMetric
-from gbun.objectives.base import Scores
+from gbun.objectives.base import Scores, column
 from gbun.objectives.custom import LINKS, OwnObjective, best_constant, pieces
 
 HESSIANS = ("exact", "gauss_newton")
 EPS = float(np.finfo(SUM).eps)
+OF_SHAPES = ("size", "shape", "dimension", "Dimension", "out of bounds", "class probabilities")  # as torch says it
+OF_KINDS = ("dtype", "scalar type", "used as indices", "one_hot", "Long", "Int")
+FAR = 1e9  # in sizes of y: no constant to start from is there
 
 Tensor = Any
 Torch = Any
@@ -32,7 +35,8 @@ class TorchLoss(OwnObjective):
 
     y is a tensor of n targets (of classes their numbers 0 .. C-1), or n x targets; scores of n with one output, n x C
     with several. The function returns n losses; weights are applied to them here. It is called on chunks of rows, by
-    several threads at once, so a row's loss must depend on that row only and the function must not keep state.
+    several threads at once, so a row's loss must depend on that row only and the function must not keep state. It must
+    not write to y. The loss must be bounded below; its scale changes nothing.
 
     `outputs`: how many scores a row has; by default one for each target, or for each class (one for two classes).
     `link`: what makes predictions of scores, "identity", "logistic" or "softmax"; by default the one of the task.
@@ -40,7 +44,7 @@ class TorchLoss(OwnObjective):
     `hessian`: "exact" is the second derivative by each score, for every loss that bends; it takes C differentiations
     more with C outputs. "gauss_newton" is h_c = g_c^2, the diagonal of gg', for negative log-likelihoods: their
     expectations of g^2 and of the second derivative are the same. It is never negative and takes no second
-    differentiation, so it is also what is left for losses of straight pieces, if y is of about unit size.
+    differentiation, so it is also what is left for losses of straight pieces.
 
     A negative second derivative counts by its size, |h|. Steps then go down, as they do with max(h, 0); but g / |h| is
     how far one must go for the slope to change by all of itself, so about how far it can be trusted: far out in
@@ -125,14 +129,24 @@ class TorchLoss(OwnObjective):
         C = self.n_outputs(y)
 
         def total(constant: FloatArray) -> float:
-            return sum(
-                float(weight[at] @ self._losses(y[at], np.tile(constant, (at.stop - at.start, 1))))
-                for at in pieces(len(y), C)
-            )
+            with np.errstate(all="ignore"):  # far away it may be beyond all numbers
+                return sum(
+                    float(weight[at] @ self._losses(y[at], np.tile(constant, (at.stop - at.start, 1))))
+                    for at in pieces(len(y), C)
+                )
 
         sums, zero = self.sums(y, weight, collective), np.zeros(C)
-        found, _ = best_constant(sums, C)
-        at_zero, at_found = collective.sum(np.array([total(zero), total(found)], dtype=SUM))
+        found, converged = best_constant(sums, C)
+        size_of_y = np.abs(column(y)).mean(axis=1) @ weight
+        at_zero, at_found, size, n = collective.sum(
+            np.array([total(zero), total(found), size_of_y, weight.sum()], dtype=SUM)
+        )
+        ran_off = not converged and np.abs(found).max() > FAR * (1.0 + size / n)
+        if ran_off and not at_found > at_zero:
+            raise ValueError(
+                "objective seems to have no minimum: the search for a constant to start from ran off to scores of "
+                f"{np.array2string(found, precision=1)}, where the loss still falls; it must be bounded below"
+            )
         start = found if at_found <= at_zero else zero
         flat = np.flatnonzero(sums(start)[1] == 0.0)
         if len(flat):
@@ -156,19 +170,22 @@ class TorchLoss(OwnObjective):
 
     def _traced(self, torch: Torch, y: Array, scores: Scores) -> tuple[Tensor, Tensor]:
         """Scores that torch keeps track of, n x C, and the losses that the function makes of them."""
-        s = _tensor(torch, scores).detach().requires_grad_()
+        s, target = _tensor(torch, scores).detach().requires_grad_(), _tensor(torch, y)
+        unwritten = target._version
         try:
-            losses = self.function(_tensor(torch, y), s if s.shape[1] > 1 else s[:, 0])
-        except (RuntimeError, TypeError, IndexError) as error:
+            losses = self.function(target, s if s.shape[1] > 1 else s[:, 0])
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
             if "numpy()" in str(error):  # torch advises to detach, which would be the next mistake
                 raise ValueError(_untraceable("an array of NumPy")) from error
             if isinstance(error, torch.OutOfMemoryError) or "memory" in str(error) or "float64" in str(error):
                 raise
             of = tuple(s.shape if s.shape[1] > 1 else s.shape[:1])
             raise ValueError(
-                f"objective: the loss failed with y of shape {tuple(y.shape)} and scores of shape {of}: "
-                f"{error}; several scores a row are said with outputs=..., and classes are floats in y"
+                f"objective: the loss failed with y of shape {tuple(y.shape)} and scores of shape {of}: {error}"
+                f"{_advice(str(error))}"
             ) from error
+        if target._version != unwritten:
+            raise ValueError("objective must not write to y, whose targets all rounds share; use y.clone()")
         known = torch.is_tensor(losses)
         if not known or losses.shape != (len(s),) or not losses.is_floating_point():
             what = f"{losses.dtype} of shape {tuple(losses.shape)}" if known else type(losses).__name__
@@ -192,6 +209,15 @@ def _untraceable(what: str) -> str:
     )
 
 
+def _advice(told: str) -> str:
+    """What torch's complaints about shapes and kinds of numbers may come from."""
+    if any(word in told for word in OF_SHAPES):
+        return "; several scores a row are said with outputs=..."
+    if any(word in told for word in OF_KINDS):
+        return "; y and scores are floats, also of classes: y.long() makes indices, y.new_tensor(...) constants"
+    return ""
+
+
 def _derivative(torch: Torch, values: Tensor, s: Tensor, again: bool = False) -> Tensor | None:
     """d (sum of values) / ds, which is each row's own; None where no way leads from one to the other."""
     if not values.requires_grad:
@@ -210,8 +236,10 @@ def _diagonal(torch: Torch, g: Tensor, s: Tensor) -> Tensor:
 
 
 def _tensor(torch: Torch, values: Array) -> Tensor:
-    """An array as a tensor that shares its memory."""
-    return values if is_tensor(values) else torch.from_numpy(np.require(values, requirements="W"))
+    """An array as a tensor that shares its memory; of a tensor made in inference mode, which has no slopes, a copy."""
+    if not is_tensor(values):
+        return torch.from_numpy(np.require(values, requirements="W"))
+    return values.clone() if values.is_inference() else values
 
 
 def _returned(values: Tensor, scores: Scores) -> Array:
@@ -223,7 +251,8 @@ def _returned(values: Tensor, scores: Scores) -> Array:
 def differentiation(scores: Scores) -> Iterator[Torch]:
     """torch, keeping track of what is computed, whatever holds outside; on the host's own kernels in one thread."""
     torch = load_torch("TorchLoss")
-    with torch.enable_grad():
+    kind = scores.device.type if is_tensor(scores) else "cpu"
+    with torch.inference_mode(False), torch.enable_grad(), without_autocast(torch, kind):
         if is_tensor(scores):
             yield torch
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,7 +111,8 @@ def best_constant(
     if not np.isfinite([g, h]).all():
         return constant, False
     for _ in range(most):
-        step = reach * np.divide(-g, h, out=-np.sign(g), where=h > 0.0)
+        with np.errstate(over="ignore"):  # what is too long comes back infinite
+            step = reach * np.divide(-g, h, out=-np.sign(g), where=h > 0.0)
         to = constant + step
         new_g, new_h = sums(to)
         if not np.isfinite([new_g, new_h]).all():
@@ -139,7 +141,9 @@ class Custom(OwnObjective):
     such a row pulls by its gradient and does not shorten the step. Boosting starts from the constant that makes
     the Newton step vanish (found by iteration), or from 0 where that does not converge.
 
-    Arrays are NumPy's wherever rows are computed: those of a device are copied to the host and back.
+    Arrays are NumPy's wherever rows are computed: those of a device are copied to the host and back. The function is
+    never called without rows. Who has none of his own, and has not seen it answer, asks about a made-up row, whose
+    targets and weight are 1 and whose scores are 0, whether its Hessian is shared.
 
     A loaded model has no function: it predicts scores as before and cannot be trained further.
     """
@@ -148,12 +152,24 @@ class Custom(OwnObjective):
     outputs: int = 1
     link: str = "identity"
 
+    def __post_init__(self) -> None:
+        if isinstance(self.function, type) and issubclass(self.function, Objective):
+            name = self.function.__name__
+            raise ValueError(f"objective must be an object, got the class {name}; use {name}(...)")
+        if self.function is not None and not _takes_three(self.function):
+            raise ValueError(
+                "objective must be a function of three arguments, (y, scores, weight) -> (gradient, Hessian), got "
+                f"{self.function!r}; a loss of (y, scores) that is written in torch becomes one by gbun.TorchLoss(...)"
+            )
+
     def loss(self, y: Array, scores: Scores) -> Array:
         raise ValueError("a custom objective gives derivatives, not a loss; name a metric with eval_metric")
 
     def evaluated(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         if self.function is None:
             raise ValueError("this model was trained with a custom objective; pass the function to train it further")
+        if not len(scores):
+            return scores, scores[:, 0] if self._is_shared(y, scores) else scores
         given = scores[:, 0] if self.outputs == 1 else scores
         result = self.function(host(y), host(given), host(weight))
         if not isinstance(result, tuple) or len(result) != 2:
@@ -163,7 +179,15 @@ class Custom(OwnObjective):
         h = self._checked("Hessian", result[1], (shape, shape[:1]))
         shared = h[:, 0] if h.ndim == 2 and self.outputs == 1 else h
         h = np.maximum(shared, 0.0)
+        self.__dict__["_shared"] = h.ndim == 1
         return (like(g, scores), like(h, scores)) if is_tensor(scores) else (g, h)
+
+    def _is_shared(self, y: Array, scores: Scores) -> bool:
+        """Whether the function gives a row one Hessian for all its outputs."""
+        if self.outputs > 1 and "_shared" not in self.__dict__:
+            with np.errstate(all="ignore"):
+                self.evaluated(np.ones((1, *y.shape[1:])), np.zeros((1, *scores.shape[1:])), np.ones(1))
+        return bool(self.outputs == 1 or self.__dict__["_shared"])
 
     def _checked(self, what: str, values: Any, shapes: tuple[tuple[int, ...], ...]) -> FloatArray:
         try:
@@ -176,3 +200,16 @@ class Custom(OwnObjective):
             wanted = " or ".join(str(s if self.outputs > 1 else s[:1]) for s in shapes)
             raise ValueError(f"objective must return a {what} of shape {wanted}, got {np.shape(values)}")
         return array
+
+
+def _takes_three(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with three arguments; True where nobody can tell."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(None, None, None)
+    except TypeError:
+        return False
+    return True
