@@ -440,12 +440,11 @@ def test_ctrl_c_without_a_checkpoint(call, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gbun.training.add_round", interrupted, raising=False)
-    monkeypatch.setattr("gbun.boosting.add_round", interrupted)
+    monkeypatch.setattr("gbun.boosting.complete", interrupted)
     train = ("train", "train.svm", "--model", "m.gbun", *SMALL)
     assert "interrupted: nothing was saved; --checkpoint FILE" in call(*train, code=130).err
     assert "no round was complete" in call(*train, "--checkpoint", "c.gbun", code=130).err
-    monkeypatch.setattr("gbun.data.files.read_table", interrupted)
+    monkeypatch.setattr("gbun.data.shares.read_table", interrupted)
     assert call(*train, code=130).err == "interrupted"
 
 

@@ -282,9 +282,11 @@ def test_demo_without_matplotlib_still_ends_well(tmp_path, capsys, monkeypatch):
 
 
 def test_peak_memory_is_measured_from_where_it_was_forgotten():
-    before = demo.peak_megabytes(forget=True)
-    if before is None:
-        pytest.skip("this system does not tell")
-    ballast = np.ones(16_000_000)  # 122 MB
-    del ballast
-    assert 100 < demo.peak_megabytes() - before < 200
+    """In a process of its own: this one may be giving back what other tests have left."""
+    code = (
+        "import numpy as np; from gbun import demo; before = demo.peak_megabytes(forget=True);"
+        "ballast = None if before is None else np.ones(16_000_000); del ballast;"  # 122 MB
+        "print(before is None or 100 < demo.peak_megabytes() - before < 200)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "True"

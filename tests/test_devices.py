@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from functools import partial
 
@@ -314,29 +315,57 @@ def test_the_compiled_kernels_need_neither_torch_nor_triton():
 # Numbers: TF32, float64, threads
 
 
-@pytest.mark.parametrize(("tf32", "wanted"), [(False, "highest"), (True, "high")])
+def precision():
+    """Of products in float32, on CUDA and on the processor."""
+    return torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision
+
+
+@pytest.mark.parametrize(("tf32", "wanted"), [(False, "ieee"), (True, "tf32")])
 @pytest.mark.parametrize("before", ["highest", "high", "medium"])
 def test_products_are_exact_while_rounds_are_computed_and_settings_return(tf32, wanted, before):
     seen = []
 
     def watching(y, scores, weight):
-        seen.append((torch.get_float32_matmul_precision(), torch.is_grad_enabled()))
+        seen.append((precision(), torch.is_grad_enabled()))
         with device_of("torch:cpu").computing():  # another model that is asked here has its own
-            assert torch.get_float32_matmul_precision() == "highest"
+            assert precision() == ("ieee", "ieee")
         if len(seen) == 20:
             raise ArithmeticError("enough")
         return weight * (scores - y), weight
 
     torch.set_float32_matmul_precision(before)
+    kept = precision()
     try:
         with pytest.raises(ArithmeticError, match="enough"):
             gbun.train({**SMALL, "objective": watching, "device": "torch:cpu", "tf32": tf32}, columns(), 50)
         assert torch.get_float32_matmul_precision() == before
+        assert precision() == kept
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert (wanted, False) in seen
+    assert ((wanted, "ieee"), False) in seen
     assert torch.is_grad_enabled()
-    assert {precision for precision, graph in seen if not graph} == {wanted}
+    assert {own for own, graph in seen if not graph} == {(wanted, "ieee")}
+
+
+def test_threads_that_compute_at_once_leave_the_number_of_threads_as_it_was():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first, second = (device_of("torch:cpu", n_threads=1).computing() for _ in range(2))
+        first.__enter__()
+        other = threading.Thread(target=second.__enter__)
+        other.start()
+        other.join()
+        first.__exit__(None, None, None)
+        found = []
+        other = threading.Thread(
+            target=lambda: (second.__exit__(None, None, None), found.append(torch.get_num_threads()))
+        )
+        other.start()
+        other.join()
+        assert (torch.get_num_threads(), found) == (2, [(None, 2)])
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("case", ["squared error", "softmax", "a function of two"])

@@ -133,8 +133,8 @@ class TorchDevice(Device):
             )
         module = getattr(self.torch, self.device.type)
         self.stream_api = module if self.device.type in ("cuda", "xpu") else None
-        if self.stream_api is not None and self.device.index is None:  # whatever becomes the current one later
-            self.device = self.torch.device(self.device.type, module.current_device())
+        if self.device.type != "cpu":  # as tensors there have it, with an index: whatever becomes the current one later
+            self.device = self.torch.empty(0, device=self.device).device
         self.has_float64 = device_has_float64(self.device)
 
     def _is_present(self) -> bool:
@@ -198,11 +198,10 @@ class TorchDevice(Device):
     def computing(self) -> Iterator[None]:
         """Products in float32 as IEEE has them, unless TF32 is asked for; as many threads as wanted; no graph, and no
         autocast."""
-        threads = self.torch.get_num_threads()
-        self.torch.set_num_threads(self.n_threads or threads)
+        plain = without_autocast(self.torch, self.device.type)
+        threads = HOST_THREADS.limited(self.torch, self.n_threads if self.device.type == "cpu" else None)
         try:
-            plain = without_autocast(self.torch, self.device.type)
-            with PRECISION.of(self.torch, self.tf32), self.torch.no_grad(), plain:
+            with PRECISION.of(self.torch, self.tf32), self.torch.no_grad(), plain, threads:
                 yield
         except TypeError as error:
             if self.has_float64 or "float64" not in str(error):
@@ -211,8 +210,6 @@ class TorchDevice(Device):
                 f"device={self.name!r} has no float64: scores, targets and weights are float32 there, and an objective "
                 f"must not make anything wider ({error})"
             ) from error
-        finally:
-            self.torch.set_num_threads(threads)
 
     def finish(self) -> None:
         if self.stream_api is not None:
@@ -249,24 +246,55 @@ def device_of(name: Any, tf32: bool = False, n_threads: int | None = None) -> De
 
 @contextmanager
 def _precision(torch: Any, tf32: bool) -> Iterator[None]:
-    """How exact products of float32 are, for a while."""
-    try:
-        before = torch.get_float32_matmul_precision()
-    except RuntimeError:  # who has used the newer setting cannot ask for the older one
-        matmul = torch.backends.cuda.matmul
-        before, matmul.fp32_precision = matmul.fp32_precision, "tf32" if tf32 else "ieee"
-        try:
-            yield
-        finally:
-            matmul.fp32_precision = "none"  # as it is set for all of torch,
-            if matmul.fp32_precision != before:  # or for products alone
-                matmul.fp32_precision = before
-        return
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    """How exact products of float32 are, for a while: as IEEE has them, or on CUDA in TF32."""
+    settings = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul] if _has_settings(torch) else []
+    before = [own.fp32_precision for own in settings] if settings else torch.get_float32_matmul_precision()
+    for own in settings:
+        own.fp32_precision = "tf32" if tf32 and own is settings[0] else "ieee"
+    if not settings:
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for own, value in zip(settings, before, strict=False):
+            own.fp32_precision = "none"  # as it is set for all of torch,
+            if own.fp32_precision != value:  # or for products alone
+                own.fp32_precision = value
+        if not settings:
+            torch.set_float32_matmul_precision(before)
+
+
+def _has_settings(torch: Any) -> bool:
+    """Whether torch, from 2.9 on, has a setting for each kind of device."""
+    return hasattr(torch.backends.cuda.matmul, "fp32_precision") and hasattr(torch.backends.mkldnn, "matmul")
+
+
+class HostThreads:
+    """How many threads torch's own operations take on the host. The number is noted by the first who changes it, and
+    the last one gives it back: what a new thread begins with is the process's."""
+
+    def __init__(self) -> None:
+        self.lock, self.holders, self.before = threading.Lock(), 0, 1
+
+    @contextmanager
+    def limited(self, torch: Any, count: int | None) -> Iterator[None]:
+        if count is None:
+            yield
+            return
+        with self.lock:
+            if self.holders == 0:
+                self.before = torch.get_num_threads()
+            self.holders += 1
+            torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.holders -= 1
+                torch.set_num_threads(self.before)
+
+
+HOST_THREADS = HostThreads()
 
 
 def _count(torch: Any, kind: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import numpy as np
 
 from gbun.arrays import Array, host, is_tensor, like, load_torch, namespace, without_autocast
 from gbun.collectives import Collective
+from gbun.devices import HOST_THREADS
 from gbun.dtypes import SUM, FloatArray
 from gbun.metrics.function import RowMetric
 from gbun.objectives.base import Scores, column
@@ -256,31 +256,5 @@ def differentiation(scores: Scores) -> Iterator[Torch]:
         if is_tensor(scores):
             yield torch
         else:
-            with one_torch_thread(torch):
+            with HOST_THREADS.limited(torch, 1):  # a chunk is one thread's: so the number of threads changes no bit
                 yield torch
-
-
-_limit_lock = threading.Lock()
-_limit_holders = 0
-_limit_before = 1
-
-
-@contextmanager
-def one_torch_thread(torch: Torch) -> Iterator[None]:
-    """torch keeps to the thread that calls it, as a chunk is one thread's: so the number of threads changes no bit.
-
-    torch's limit is each thread's own, but what a new thread begins with is the process's. So the number is noted by
-    the first of all holders, and everyone gives it back.
-    """
-    global _limit_holders, _limit_before
-    with _limit_lock:
-        if _limit_holders == 0:
-            _limit_before = torch.get_num_threads()
-        _limit_holders += 1
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        with _limit_lock:
-            _limit_holders -= 1
-            torch.set_num_threads(_limit_before)
