@@ -36,6 +36,28 @@ SOLO = Solo()
         (TorchLoss(labels), "labels"),
     ],
 )
+class Once(torch.autograd.Function):
+    """A square whose derivative torch cannot differentiate."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, given):
+        return 2 * ctx.saved_tensors[0] * given
+
+
+def test_a_loss_that_torch_can_differentiate_once_only_is_told_so():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    with pytest.raises(ValueError, match=r"torch finds no second derivative.*use hessian='gauss_newton'"):
+        gbun.train({"objective": gbun.TorchLoss(lambda y, s: Once.apply(s - y)), "n_neurons": 16}, (X, X[:, 0]), 2)
+    own = gbun.TorchLoss(lambda y, s: Once.apply(s - y), hessian="gauss_newton")
+    assert gbun.train({"objective": own, "n_neurons": 16}, (X, X[:, 0]), 2).n_rounds == 2
+
+
 def test_what_is_minimised_is_what_is_shown(own, kind):
     X, y, weight = numbers()
     y = {"numbers": y, "binary": y > 0, "classes": classes(y), "labels": np.column_stack([y > 0, y > 1]) * 1}[kind]

@@ -14,6 +14,7 @@ import pytest
 
 import gbun
 from gbun import distributed
+from gbun.callbacks import History
 from gbun.collectives import WorkerError
 
 torch = pytest.importorskip("torch")
@@ -63,8 +64,11 @@ def _nobody_is_left():
 @pytest.mark.parametrize(("size", "kind"), [(2, "sparse"), (3, "classes")])
 def test_processes_train_the_model_of_one_with_metrics_of_all_rows(size, kind):
     params = {"gram_rows": 0.5, "n_neurons": 64, "eval_metric": "auc" if kind == "sparse" else "log_loss"}
-    found = distributed.launch(jobs.train, size, (kind, params, 6), timeout=jobs.TIMEOUT)
-    wanted = alone(kind, params, 6)
+    found = distributed.launch(jobs.train_watched, size, (kind, params, 6), timeout=jobs.TIMEOUT)
+    history = History()
+    wanted = alone(kind, params, 6, evals={"valid": jobs.rows(kind, 600, seed=1)}, callbacks=[history])
+    for metric, values in history.values["valid"].items():
+        np.testing.assert_allclose(found[0][3]["valid"][metric], values, atol=5e-4 if metric == "auc" else 1e-6)
     for scores, n_rounds, _, _ in found:
         assert n_rounds == 6
         close(scores, wanted)
@@ -156,6 +160,14 @@ def test_groups_and_trainings_one_after_the_other():
     assert found[1] is None
     assert found[0].shape == found[2].shape == (5,)
     assert distributed.launch(jobs.twice, 2, timeout=jobs.TIMEOUT) == [[2, 3], [2, 3]]
+
+
+@pytest.mark.parametrize("how", ["raised", "frozen"])
+def test_a_worker_that_is_lost_before_it_trains_ends_the_job_too(how):
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match="worker 1 of 3 failed"):
+        distributed.launch(jobs.lost_before, 3, (how,), timeout=jobs.TIMEOUT)
+    assert time.monotonic() - began < 40.0
 
 
 def test_two_jobs_at_once_do_not_disturb_each_other():

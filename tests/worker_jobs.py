@@ -162,3 +162,16 @@ def fail_and_tell(_):
     except Exception as error:
         return str(error) if isinstance(error, gbun.WorkerError) else f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+def train_watched(kind, params, n_rounds):
+    return train(kind, params, n_rounds, watched=True)
+
+
+def lost_before(how):
+    """A worker that never comes to the training."""
+    if dist.get_rank() == 1:
+        if how == "frozen":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        raise ValueError("its data is gone")
+    distributed.train({"n_neurons": 16}, mine(rows(n=300)), 3, timeout=TIMEOUT)

@@ -98,6 +98,14 @@ def _read(text: NDArray[np.uint8]) -> Any:
     return json.loads(text.tobytes())
 
 
+def check_alike(told: list[Any], where: str) -> None:
+    """Whether all workers say the same, name by name."""
+    for name in told[0]:
+        values = by_value({rank: repr(one[name]) for rank, one in enumerate(told)})
+        if len(values) > 1:
+            raise ValueError(f"{name} must be the same {where}, got {listed(values)}")
+
+
 def ranks(some: Iterable[int]) -> str:
     """
     >>> ranks([1]), ranks([0, 2]), ranks(range(64))

@@ -74,6 +74,7 @@ class Training:
     best_round: int | None = None
     best_score: float | None = None
     mean_curvature: float | None = None  # the mean h of all rows, as of the last round: what the Gram's sample goes by
+    n_known: int = 0  # rounds that a checkpoint has, and that are being taken over
     planned: int = 0  # rounds it will have unless it is stopped
     trial: bool = False  # a training on part of the rows that finds out how many rounds help
 
@@ -171,13 +172,14 @@ def boost(
             if not over:
                 for run, each, verdict in zip(runs, rounds, verdicts, strict=True):
                     complete(run, t, each, verdict)
+        training.n_known = 0
         watch.end()
         keep_alike(training)
 
 
 def catch_up(training: Training, known: Ensemble, watch: Watch) -> bool:
     """Take over rounds that are known, with callbacks seeing what they were worth as if they were new; True: enough."""
-    first = training.n_rounds
+    first, training.n_known = training.n_rounds, known.n_rounds
     for t in range(first, known.n_rounds):
         over, _ = agreed(training, watch.hears(t - 1, evaluate(training)), [])
         if over:

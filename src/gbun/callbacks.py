@@ -219,6 +219,8 @@ class Checkpoint(Callback):
             self._write(training)
 
     def _write(self, training: Training) -> None:
+        if training.n_rounds < training.n_known:
+            return  # what is there has more of them
         training.checkpoint().save_model(self.path)
 
 

@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gbun.agreement import check_alike, decided
 from gbun.arrays import load_torch
 from gbun.callbacks import Callback
 from gbun.collectives import Courier
+from gbun.collectives.courier import watched
 from gbun.collectives.health import Health
 from gbun.collectives.process_group import ProcessGroupCollective
 from gbun.collectives.wire import FORMATS
@@ -82,12 +84,18 @@ def train(
     K x K are written on the way: "float32", "float64", or "int16" for slow links. `report` is told what they sent.
     """
     with workers(group, timeout, transport) as courier:
+        asked = {
+            "transport": transport,
+            "resume": resume is not None,
+            "init_model": init_model is not None,
+            "task": task,
+        }
+        decided(courier, asked, lambda told: check_alike(told, "on all workers"))
         model = train_rows(
             params, data, num_boost_round, evals=evals, callbacks=callbacks, init_model=init_model, task=task,
             resume=resume, collective=courier,
         )  # fmt: skip
-        if report is not None:
-            _fill(report, courier)
+        _fill(Report() if report is None else report, courier)  # on all, whoever asked
         return model
 
 
@@ -107,18 +115,23 @@ def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float
     ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
     rank, size = ranks.index(dist.get_rank()), len(ranks)
     store = dist.PrefixStore(_name_of_job(ranks), dist.distributed_c10d._get_default_store())
-    health = Health(store, rank, size, timeout, _keeper())
-    # Connections of its own, whatever the user sends through his meanwhile: sums are small, and on the host.
-    own = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, FOREVER)
-    courier = Courier(ProcessGroupCollective(own, health.lost), transport, health.check)
+    # Clients of their own: one that waits lets nobody else through.
+    health = Health(store.clone(), rank, size, timeout, _keeper())
+    courier: Courier | None = None
     try:
+        # Connections of its own, whatever the user sends through his meanwhile: sums are small, and on the host.
+        own = watched(
+            lambda: dist.ProcessGroupGloo(dist.PrefixStore("gloo", store.clone()), rank, size, FOREVER), health.check
+        )
+        courier = Courier(ProcessGroupCollective(own, health.lost), transport, health.check)
         yield courier
         courier.sum(np.zeros(1))  # nobody leaves before all are through
     except BaseException as error:
         health.failed(error)
         raise
     finally:
-        courier.close()
+        if courier is not None:
+            courier.close()
         health.end()
 
 

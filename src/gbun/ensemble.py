@@ -148,7 +148,7 @@ class TrainingRows:
         device: Device | None = None,
     ) -> None:
         """`features` are those of `shard`, scaled."""
-        self.plan, self.family, self.device = plan, family, device or Device()
+        self.plan, self.family, self.device, self.few = plan, family, device or Device(), exact
         self.kernels: TrainingKernels | BatchedTrainingKernels
         if isinstance(plan, DevicePlan):
             self.kernels = BatchedTrainingKernels(features, family, len(start), plan, self.device, shard.weight, exact)

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing import connection, get_all_start_methods, get_context, parent_process
+from multiprocessing.reduction import ForkingPickler
 from time import monotonic
 from typing import Any
 
@@ -47,6 +48,11 @@ def launch(
             pipes.append(here)
             processes.append(process)
         return _answers(pipes, processes, timeout)
+    except KeyboardInterrupt:
+        connection.wait([process.sentinel for process in processes], GRACE)  # Ctrl-C is theirs, too: let them write
+        for process in processes:
+            process.join(GRACE / len(processes))
+        raise
     finally:
         for process in processes:
             process.kill()
@@ -125,15 +131,17 @@ def _worker(
 ) -> None:
     """What a new process does."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ |= {"OMP_NUM_THREADS": str(n_threads), KEEPER: "the launcher"}
+    os.environ |= {"OMP_NUM_THREADS": str(n_threads), "LOCAL_WORLD_SIZE": str(size), KEEPER: "the launcher"}
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     answer: tuple[Any, ...]
     try:
         torch = load_torch("training on several workers")
         torch.set_num_threads(n_threads)
-        store = torch.distributed.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=timeout))
-        torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
+        wait = timedelta(seconds=timeout)
+        store = torch.distributed.TCPStore("127.0.0.1", port, timeout=wait)
+        torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
         answer = "returned", work(*args)
+        ForkingPickler.dumps(answer)  # what cannot be sent is told as an error of this worker
     except WorkerError as error:
         answer = "followed", str(error), error.rank
     except BaseException as error:

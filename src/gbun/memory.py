@@ -31,7 +31,13 @@ def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
             limits.append(int((groups / most).read_text()) - taken)
         except (OSError, ValueError):
             continue  # no such control group, or "max": no limit from it
-    return max(0, min(limits))
+    return max(0, min(limits)) // workers_here()
+
+
+def workers_here() -> int:
+    """Workers that share this machine, as torchrun and our launcher tell them."""
+    told = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, int(told)) if told.isdigit() else 1
 
 
 def _available() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.agreement import ALONE, by_value, conform_share, decided, ingest_share, listed, ranks, together
+from gbun.agreement import ALONE, by_value, check_alike, conform_share, decided, ingest_share, listed, ranks, together
 from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Features, Schema, Shard
@@ -94,7 +94,7 @@ def read(
     """
     together(collective, lambda: check(parameters))
     if collective.size > 1:
-        decided(collective, _told_of(parameters), _check_parameters)
+        decided(collective, _told_of(parameters), lambda told: check_alike(told, "on all workers"))
         parameters = _with_one_seed(parameters, collective)
         decided(collective, list(evals), _check_sets)
     tensors = parameters.device != "cpu"
@@ -154,22 +154,15 @@ def _check_rows(said: list[Any], of: str) -> bool:
     return True in margins
 
 
-def _told_of(parameters: Parameters) -> dict[str, str]:
+def _told_of(parameters: Parameters) -> dict[str, Any]:
     """Parameters that must be the same on all workers, in words; of an object of the user's own, its kind."""
     told = {}
     for field_ in parameter_fields():
         value = getattr(parameters, field_.name)
         plain = value is None or isinstance(value, (str, int, float, bool, list, tuple))
         if field_.name not in A_WORKERS_OWN:
-            told[field_.name] = repr(value) if plain else type(value).__name__
+            told[field_.name] = value if plain else type(value).__name__
     return told
-
-
-def _check_parameters(said: list[Any]) -> None:
-    for name in said[0]:
-        values = by_value({rank: told[name] for rank, told in enumerate(said)})
-        if len(values) > 1:
-            raise ValueError(f"{name} must be the same on all workers, got {listed(values)}")
 
 
 def _check_sets(said: list[Any]) -> None:

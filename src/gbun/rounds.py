@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from gbun.boosting import Training
 
 
+REFINEMENTS = 2  # of histograms before the first round: they begin as they go on, also after a training was resumed
+
+
 @dataclass(frozen=True)
 class Equations:
     """A = P'HP, B = P'G and [sum h, sum h of A's rows], over all rows."""
@@ -77,6 +80,11 @@ class Ahead:
             for e in training.evaluations
         ]
         self._metrics = [m for _, metrics in self.watched for m in metrics]
+        for _ in range(REFINEMENTS if any(m.hint_length for m in self._metrics) else 0):
+            for evaluation, metrics in self.watched:
+                for metric in metrics:
+                    total = self.courier.sum(metric.sums(*evaluation.answers(training.objective)))
+                    metric.adapt(self.courier.broadcast(metric.hint(total)))
         self._next: Normaliser | None = None  # of the round that begins next
         self._moments = np.zeros((2, training.family.n_outputs))  # of this worker's rows, of the one after it
 
@@ -90,7 +98,7 @@ class Ahead:
                 self._moments = self._forward(t + 1)
             self.norm = self._next
             A, B, curvature = run.rows.second_pass(self.norm, derivatives_of(run), run.sample_of(t))
-            large = "float64" if run.rows.kernels.exact else self.courier.transport
+            large = "float64" if run.rows.few else self.courier.transport  # whatever each one's device has
             rows, columns = triangle(A.shape[-1])
             message.add(A[..., rows, columns], large).add(B, large).add(curvature).add(self._moments)
         for evaluation, metrics in self.watched:

@@ -128,6 +128,7 @@ def run(problem: Problem, pool: Threads, callbacks: Sequence[Callback] = (), kno
     parameters, rows = problem.parameters, problem.shard
     n_rounds, patience = parameters.n_estimators, parameters.early_stopping_rounds
     own_stopper = any(isinstance(callback, EarlyStopping) for callback in callbacks)
+    own_stopper = bool(problem.collective.broadcast(np.array([own_stopper]))[0])  # callbacks are those of the root
     nothing_said = n_rounds is None and patience is None and problem.initial is None and not own_stopper
     n_rows = of_all_rows(rows, problem.collective)[1]
     if nothing_said and n_rows >= LEAST_ROWS_TO_HOLD_OUT:

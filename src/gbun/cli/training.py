@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 from time import perf_counter
@@ -140,6 +141,7 @@ class Job:
         leads = collective.rank == 0
         run = Run(self, _optional_callbacks(self.parameters, self.checkpoint, self.checkpoint_every, self.time_budget))
         rows, watched, initial = together(collective, lambda: self._read(collective))
+        watched = self._fitted(watched, rows, collective)
         task, why = decided(collective, seen(_labels(rows)), lambda told: self._decide(initial, told))
         if leads and not self.quiet:
             remark(f"task: {task} ({why})")
@@ -164,9 +166,17 @@ class Job:
         expected, watched = Input.of_table(rows, self.data), None
         if self.valid is not None:
             watched = read_labelled(self.valid, self.target, self.weight, None, expected.text, share)
-            if collective.size == 1:  # a share need not have all that the others have; they agree on it later
-                watched = fitted(watched, self.valid, expected)
         return rows, watched, initial
+
+    def _fitted(self, watched: Table | None, rows: Table, collective: Collective) -> Table | None:
+        """Rows to watch, as wide as the widest share of the others."""
+        if watched is None or self.valid is None:
+            return watched
+        from gbun.agreement import decided, together
+
+        valid, expected = self.valid, Input.of_table(rows, self.data)
+        expected = replace(expected, n_columns=decided(collective, expected.n_columns, max))
+        return together(collective, lambda: fitted(watched, valid, expected))
 
     def _decide(self, initial: Model | None, told: list[dict[str, Any]]) -> tuple[str, str]:
         """The task and why: asked for, the initial model's, the objective's, or what labels look like."""
@@ -199,7 +209,7 @@ def among_workers(timeout: float, transport: str) -> Iterator[Collective]:
 
     dist = load_torch("training on several workers").distributed
     if not dist.is_initialized():
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=timedelta(seconds=max(timeout, 60.0)))
     with workers(None, timeout, transport) as courier:
         yield courier
     dist.destroy_process_group()

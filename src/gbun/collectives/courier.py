@@ -19,6 +19,22 @@ Job = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 PATIENCE = 0.5  # seconds of waiting after which it is asked, again and again, whether there is still hope
 
 
+def watched(work: Callable[[], Found], alarm: Callable[[], None]) -> Found:
+    """What `work` gives, in a thread of its own, while `alarm` looks now and then whether there is still hope."""
+    future: Future[Found] = Future()
+    threading.Thread(target=_carry_out, args=(future, work, ()), daemon=True).start()
+    while not wait([future], timeout=PATIENCE).done:
+        alarm()
+    return future.result()
+
+
+def _carry_out(future: Future[Any], work: Callable[..., Any], values: tuple[Any, ...]) -> None:
+    try:
+        future.set_result(work(*values))
+    except BaseException as error:  # it belongs to whoever waits
+        future.set_exception(error)
+
+
 class Courier:
     """The members of a collective, and `send`, which does not wait.
 
@@ -39,11 +55,7 @@ class Courier:
 
     def _carry(self) -> None:
         while (job := self._jobs.get()) is not None:
-            future, work, values = job
-            try:
-                future.set_result(work(*values))
-            except BaseException as error:  # it belongs to whoever waits
-                future.set_exception(error)
+            _carry_out(*job)
 
     def send(self, values: FloatArray, root: int | None = None, wire: Wire | None = None) -> Callable[[], FloatArray]:
         """A sum, on its way; the answer, when called, waits for it."""

@@ -51,7 +51,9 @@ class Health:
 
     def failed(self, cause: BaseException) -> None:
         """Tell the others why this worker goes; the first one told is the cause of all that follows."""
-        if not isinstance(cause, WorkerError):
+        if isinstance(cause, WorkerError):
+            self._record(self.rank if cause.rank is None else cause.rank, str(cause))
+        else:
             self._record(self.rank, f"{type(cause).__name__}: {cause}".rstrip(": "))
         self._ended.set()
 
@@ -68,7 +70,7 @@ class Health:
         self._looked = now
         for rank, pulse in enumerate(self._bounded(self._read_pulses)):
             before = self._pulses.get(rank)
-            if rank == self.rank or pulse == b"ended" or before is None or before[0] != pulse:
+            if rank == self.rank or before is None or before[0] != pulse:
                 self._pulses[rank] = pulse, now
             elif now - before[1] > self.timeout:
                 self._record(rank, f"no sign of life for {self.timeout:g} s: it is frozen, or its machine is gone")
@@ -96,8 +98,11 @@ class Health:
         self._bounded(lambda: self.store.compare_set("failure", "", json.dumps([rank, cause])), quiet=True)
 
     def _read_pulses(self) -> list[bytes]:
+        """Of those who have not begun, an empty one: they may be silent for as long as others."""
         keys = [f"pulse/{rank}" for rank in range(self.size)]
-        return list(self.store.multi_get(keys)) if self.store.check(keys) else []  # some may not have begun
+        if self.store.check(keys):
+            return list(self.store.multi_get(keys))
+        return [self.store.get(key) if self.store.check([key]) else b"" for key in keys]
 
     def _set(self, key: str, value: str) -> None:
         self._bounded(lambda: self.store.set(key, value), quiet=True)

@@ -150,6 +150,7 @@ class TorchLoss(OwnObjective):
         start = found if at_found <= at_zero else zero
         flat = np.flatnonzero(sums(start)[1] == 0.0)
         if len(flat):
+            self._check_twice(y, start)
             warnings.warn(
                 f"objective has a second derivative of 0 by output(s) {flat[:5].tolist()} for every row at the start: "
                 "nothing tells how long a step should be, and none is taken while that is so; use "
@@ -157,6 +158,18 @@ class TorchLoss(OwnObjective):
                 stacklevel=2,
             )
         return start
+
+    def _check_twice(self, y: FloatArray, start: FloatArray) -> None:
+        """A slope that changes has a second derivative, whatever torch says of functions it can follow only once."""
+        few = y[:64]
+        at, near = (
+            self.derivatives(few, np.tile(s, (len(few), 1)), np.ones(len(few)))[0] for s in (start, start + 0.1)
+        )
+        if not np.allclose(at, near, rtol=1e-6, atol=1e-9) and self.hessian == "exact" and len(few):
+            raise ValueError(
+                "objective has a slope that changes, but torch finds no second derivative: it cannot differentiate a "
+                "compiled or once-differentiable function twice; use hessian='gauss_newton', or torch's plain operations"
+            )
 
     def default_metric(self) -> Any:
         return RowMetric("loss", self._loss_of)
