@@ -168,7 +168,7 @@ class TorchLoss(OwnObjective):
         if not np.allclose(at, near, rtol=1e-6, atol=1e-9) and self.hessian == "exact" and len(few):
             raise ValueError(
                 "objective has a slope that changes, but torch finds no second derivative: it cannot differentiate a "
-                "compiled or once-differentiable function twice; use hessian='gauss_newton', or torch's plain operations"
+                "compiled or once-differentiable function twice; use hessian='gauss_newton', or plain operations"
             )
 
     def default_metric(self) -> Any:
