@@ -27,15 +27,6 @@ SOLO = Solo()
 # The metric
 
 
-@pytest.mark.parametrize(
-    ("own", "kind"),
-    [
-        (TorchLoss(cauchy), "numbers"),
-        (TorchLoss(focal), "binary"),
-        (TorchLoss(focal_classes), "classes"),
-        (TorchLoss(labels), "labels"),
-    ],
-)
 class Once(torch.autograd.Function):
     """A square whose derivative torch cannot differentiate."""
 
@@ -58,6 +49,15 @@ def test_a_loss_that_torch_can_differentiate_once_only_is_told_so():
     assert gbun.train({"objective": own, "n_neurons": 16}, (X, X[:, 0]), 2).n_rounds == 2
 
 
+@pytest.mark.parametrize(
+    ("own", "kind"),
+    [
+        (TorchLoss(cauchy), "numbers"),
+        (TorchLoss(focal), "binary"),
+        (TorchLoss(focal_classes), "classes"),
+        (TorchLoss(labels), "labels"),
+    ],
+)
 def test_what_is_minimised_is_what_is_shown(own, kind):
     X, y, weight = numbers()
     y = {"numbers": y, "binary": y > 0, "classes": classes(y), "labels": np.column_stack([y > 0, y > 1]) * 1}[kind]

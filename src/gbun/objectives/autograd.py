@@ -162,10 +162,10 @@ class TorchLoss(OwnObjective):
     def _check_twice(self, y: FloatArray, start: FloatArray) -> None:
         """A slope that changes has a second derivative, whatever torch says of functions it can follow only once."""
         few = y[:64]
-        at, near = (
-            self.derivatives(few, np.tile(s, (len(few), 1)), np.ones(len(few)))[0] for s in (start, start + 0.1)
-        )
-        if not np.allclose(at, near, rtol=1e-6, atol=1e-9) and self.hessian == "exact" and len(few):
+        near = [np.tile(start + step, (len(few), 1)) for step in (0.0, 1e-3)]
+        at, beside = (host(self.derivatives(few, s, np.ones(len(few)))[0]) for s in near)
+        changed = np.mean(~np.isclose(at, beside, rtol=1e-6, atol=1e-12)) if len(few) else 0.0
+        if changed > 0.5 and self.hessian == "exact":  # kinks are met by few
             raise ValueError(
                 "objective has a slope that changes, but torch finds no second derivative: it cannot differentiate a "
                 "compiled or once-differentiable function twice; use hessian='gauss_newton', or plain operations"
