@@ -102,23 +102,34 @@ def train(
 @contextmanager
 def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float32") -> Iterator[Courier]:
     """The workers of a process group, while they train together. An error of one ends all, with its rank and cause."""
-    if not timeout > 0:
-        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
-    if transport not in FORMATS:
-        raise ValueError(f"transport must be one of {', '.join(FORMATS)}, got {transport!r}")
     dist = load_torch("training on several workers").distributed
     if not dist.is_available() or not dist.is_initialized():
         raise ValueError(
             "gbun.distributed.train needs a process group: call torch.distributed.init_process_group first, start with "
             "torchrun, or use gbun.distributed.launch"
         )
-    ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
-    rank, size = ranks.index(dist.get_rank()), len(ranks)
-    store = dist.PrefixStore(_name_of_job(ranks), dist.distributed_c10d._get_default_store())
+    group = dist.group.WORLD if group is None else group
+    ranks = dist.get_process_group_ranks(group)
+    store = dist.PrefixStore(_name_of_job(ranks, group.group_name), dist.distributed_c10d._get_default_store())
+    with connected(store, ranks.index(dist.get_rank()), len(ranks), timeout, transport, _keeper()) as courier:
+        yield courier
+
+
+@contextmanager
+def connected(
+    store: Any, rank: int, size: int, timeout: float = TIMEOUT, transport: str = "float32", keeper: str = "worker 0"
+) -> Iterator[Courier]:
+    """Workers that have nothing in common but a store of torch's, which `keeper` keeps, while they train together."""
+    dist = load_torch("training on several workers").distributed
+    is_time = isinstance(timeout, (int, float)) and timeout > 0
     # Clients of their own: one that waits lets nobody else through.
-    health = Health(store.clone(), rank, size, timeout, _keeper())
+    health = Health(store.clone(), rank, size, timeout if is_time else TIMEOUT, keeper)
     courier: Courier | None = None
-    try:
+    try:  # what is wrong with one worker's arguments is told to all
+        if not is_time:
+            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        if transport not in FORMATS:
+            raise ValueError(f"transport must be one of {', '.join(FORMATS)}, got {transport!r}")
         # Connections of its own, whatever the user sends through his meanwhile: sums are small, and on the host.
         own = watched(
             lambda: dist.ProcessGroupGloo(dist.PrefixStore("gloo", store.clone()), rank, size, FOREVER), health.check
@@ -135,8 +146,9 @@ def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float
         health.end()
 
 
-def _name_of_job(ranks: Sequence[int]) -> str:
-    together = hashlib.sha256(str(list(ranks)).encode()).hexdigest()[:16]
+def _name_of_job(ranks: Sequence[int], group: str) -> str:
+    """Groups of the same ranks have other names, and each call on a group another number."""
+    together = hashlib.sha256(f"{list(ranks)} {group}".encode()).hexdigest()[:16]
     _jobs[together] += 1
     return f"gbun/{together}/{_jobs[together]}"
 
