@@ -6,7 +6,7 @@ A round of S workers with n rows each:
 
     T = max(F, E) + R            forwarding the round after the next covers the exchange; the rest does not
     F = n f K                                                     seconds of a core
-    R = n r K + n' g K^2 + s K^3                                  n' rows of the Hessian sums; the root's solve
+    R = o + n r K + n' g K^2 + s K^3                              n' rows of the Hessian sums; the root's solve
     E = up + down                K (K + 1) / 2 + K C + 2 K numbers up, K C + 2 K down
     tree    log2 S (l + m / (e b) + p m)                          messages up to SMALL bytes
     chain   (S - 1) l + (m + (S - 2) q) / (e b) + p m             q bytes in a segment
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,12 @@ class Constants:
 
     latency: float = 3e-4  # l
     efficiency: float = 0.95  # e
-    handling: float = 1e-9  # p
-    unlimited: float = 2e9  # bytes a second, where nothing limits them
+    handling: float = 5e-9  # p
+    overhead: float = 1e-3  # o
     forward: float = 3e-9  # f
     rest: float = 3e-9  # r
     gram: float = 3e-11  # g
-    solve: float = 1e-10  # s
+    solve: float = 3e-11  # s
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def exchange(at: Setting, by: Constants, way: str | None = None) -> float:
 
 
 def _travel(m: float, at: Setting, by: Constants, way: str | None) -> float:
-    rate, handling = by.efficiency * (at.bandwidth or by.unlimited), by.handling * at.load
+    rate, handling = by.efficiency * (at.bandwidth or math.inf), by.handling * at.load
     step, depth = by.latency * at.load, math.ceil(math.log2(at.S))
     if way == "tree" or (way is None and (m <= SMALL or at.S == 2)):
         return depth * (step + m / rate + handling * m)
@@ -96,7 +96,7 @@ def round_seconds(at: Setting, by: Constants, way: str | None = None) -> float:
 def computed(at: Setting, by: Constants) -> tuple[float, float]:
     """F and R"""
     summed = at.n * gram_share(None, round(at.S * at.n), at.K)
-    shared = at.n * by.rest * at.K + summed * by.gram * at.K**2
+    shared = by.overhead + at.n * by.rest * at.K + summed * by.gram * at.K**2
     return at.load * at.n * by.forward * at.K, at.load * shared + by.solve * at.K**3
 
 
@@ -119,12 +119,15 @@ def fit(cells: list[tuple[Setting, report.Row]]) -> Constants:
         found = np.array([(exchange(at, by), round_seconds(at, by)) for at, _ in cells])
         return np.log(found / told).ravel()
 
-    return Constants(*np.exp(least_squares(off, np.log(astuple(Constants())), loss="soft_l1", f_scale=0.2).x))
+    start = np.log(astuple(Constants()))
+    most = replace(Constants(*np.exp(start + 4.0)), efficiency=1.0)
+    ends = start - 4.0, np.log(astuple(most))  # what cannot be told from the cells stays near where it began
+    return Constants(*np.exp(least_squares(off, start, bounds=ends, loss="soft_l1", f_scale=0.2).x))
 
 
 def carried(by: Constants, n_rows: float, K: int, bandwidth: float, latency: float) -> list[report.Row]:
     """From sixteen workers to very many; a cluster's own latency takes the place of this machine's."""
-    own = Constants(**{f.name: getattr(by, f.name) for f in fields(by)} | {"latency": latency})
+    own = replace(by, latency=latency)
     rows = []
     for S in (16, 1000, 100_000):
         at = Setting(S, n_rows / S, K, bandwidth)
@@ -178,7 +181,7 @@ def main() -> None:
         told |= {"exchange s": row["exchange s"], "exchange by formula": exchange(at, by)}
         rows.append({"table": MADE, **told})
     off = np.abs(np.log([row["ratio"] for row in rows]))
-    further = carried(by, args.rows, args.neurons, bandwidth_of(args.bandwidth) or by.unlimited, args.latency)
+    further = carried(by, args.rows, args.neurons, bandwidth_of(args.bandwidth) or math.inf, args.latency)
     console = Console(width=180)
     report.show(rows + further, console)
     console.print({f.name: float(f"{getattr(by, f.name):.3g}") for f in fields(by)})
