@@ -65,7 +65,7 @@ def trained(name, off):
         finally:
             courier.close()
 
-    return in_threads(2, work, timeout=5.0)  # seconds after which who waits in vain is told
+    return in_threads(2, work, timeout=30.0)  # seconds after which who waits in vain is told
 
 
 def bits(model):
@@ -109,7 +109,7 @@ def test_a_search_takes_one_sum_and_one_answer_for_each_try(known):
         slope = (-2.0 if collective.rank == 0 else 0.0) if known else None
         return minimise_together(counting, along, slope_at_zero=slope), asked, counting.counted
 
-    found = in_threads(3, work, timeout=5.0)
+    found = in_threads(3, work, timeout=30.0)
     for alpha, asked, counted in found:
         assert alpha == wanted
         assert asked == found[0][1]

@@ -169,7 +169,7 @@ def minimise_together(
         alpha, over = collective.broadcast(np.array([alpha, float(found)])).tolist()
         return alpha, bool(over)
 
-    def of_all(alpha: float) -> tuple[float, float]:
+    def of_all(alpha: float) -> tuple[float, float]:  # no step is asked for twice
         slope, curvature = at_first if alpha == first else collective.sum(along(told(alpha, False)[0]), root=0)
         return float(slope), float(curvature)
 
