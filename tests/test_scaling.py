@@ -59,8 +59,9 @@ class Worker:
         self.team.barrier.wait()
         return found
 
-    def sum(self, values):
-        return sum(self._all(values))
+    def sum(self, values, root=None):
+        total = sum(self._all(values))
+        return total if root in (None, self.rank) else np.zeros(0)
 
     def broadcast(self, values, root=0):
         return self._all(values)[root]

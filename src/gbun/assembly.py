@@ -142,7 +142,8 @@ def beginning(
         family = settled.family or family_for(parameters, shard.features, problem.schema, n_counting)
         scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
         objective = target.objective.prepared(shard.y, shard.weight, collective)
-        return family, scaling, objective, objective.start(shard.y, shard.weight, collective), None
+        start = collective.broadcast(objective.start(shard.y, shard.weight, collective))  # logarithms: the root's
+        return family, scaling, objective, start, None
     check_continuation(parameters, target, initial)
     e = initial.ensemble
     objective = target.objective if e.objective.name == "custom" else e.objective

@@ -16,7 +16,7 @@ sake of float32 even where no scaling is wanted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -203,7 +203,7 @@ def fit_scaling(
     sparse_steps: tuple[str, ...] = ()
     dense = sparse = shared = None
     if features.dense is not None:
-        dense = _fit_dense(dense_steps(name), features.dense, weight, collective)
+        dense = _told(_fit_dense(dense_steps(name), features.dense, weight, collective), collective)
     if features.sparse is not None:
         sparse_steps = seen_steps(features.sparse, weight, schema.kind, collective) if steps is None else steps
         entries = features.sparse
@@ -211,10 +211,16 @@ def fit_scaling(
             entries = Entries(entries.indptr, entries.ids, logarithm(entries.values))
         n_columns = schema.n_columns if schema.kind == "array" else None
         if "standard" in sparse_steps:
-            sparse = _fit_sparse(entries, weight, n_columns, collective)
+            sparse = _told(_fit_sparse(entries, weight, n_columns, collective), collective)
         elif {"idf", "max_abs"} & set(sparse_steps):
             shared = _fit_shared(sparse_steps, entries, weight, n_columns, collective)
     return Scaling(name, dense, sparse, shared, sparse_steps)
+
+
+def _told(scale: ColumnScale, collective: Collective) -> ColumnScale:
+    """As the root has made it of the sums: workers need not agree on the last bit of a logarithm, but in models."""
+    centre, factor = collective.broadcast(np.stack([scale.centre, scale.factor]))
+    return replace(scale, centre=centre, factor=factor)
 
 
 def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Collective) -> tuple[str, ...]:
@@ -247,7 +253,7 @@ def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Coll
     if not n:
         return ()
     mean = n_present / n
-    even = squares / n - mean**2 <= (EVEN * mean) ** 2
+    even = bool(collective.broadcast(np.array([squares / n - mean**2 <= (EVEN * mean) ** 2]))[0])  # the root decides
     if not many and (even or kind in ("names", "frame")):
         return ()
     if not other and not even and kind != "names":
@@ -272,7 +278,7 @@ def _fit_shared(
         largest = np.zeros(buckets.n)
         np.maximum.at(largest, places, size)
         factor = _inverse(_maximum(largest, collective))
-    return BucketScale(buckets, factor.astype(MEMBERSHIP))
+    return BucketScale(buckets, collective.broadcast(factor.astype(MEMBERSHIP)))
 
 
 def _maximum(values: NDArray[Any], collective: Collective) -> NDArray[Any]:
