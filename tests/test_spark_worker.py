@@ -1,4 +1,4 @@
-"""What a worker of a training on Spark does, without Spark: rows from Arrow batches, the meeting, progress, parameters."""
+"""What a worker of a training on Spark does, without Spark: rows from Arrow, the meeting, progress, parameters."""
 
 from __future__ import annotations
 
@@ -130,8 +130,9 @@ def test_arrays_tokens_and_plain_columns():
     tokens.add(pa.array([{"tokens": ["a", "b", "a"]}, {"tokens": []}]))
     assert tokens.rows(False) == [["a", "b", "a"], []]
     frame = reader(Columns("columns", ("n", "s", "c"), ("c",)))
+    plain = pa.struct([("n", pa.float64()), ("s", pa.string()), ("c", pa.float64())])
     for n, s, c in ((1.0, "x", 1.0), (None, None, 2.0), (3.0, "y", None)):
-        frame.add(pa.array([{"n": n, "s": s, "c": c}], pa.struct([("n", pa.float64()), ("s", pa.string()), ("c", pa.float64())])))
+        frame.add(pa.array([{"n": n, "s": s, "c": c}], plain))
     found = frame.rows(False)
     wanted = pd.DataFrame({"n": [1.0, None, 3.0], "s": ["x", None, "y"], "c": pd.Categorical([1.0, 2.0, None])})
     same, schema = (gbun.data.ingest.ingest(one) for one in (found, wanted))
@@ -142,13 +143,13 @@ def test_arrays_tokens_and_plain_columns():
 
 @pytest.mark.parametrize(("columns", "features", "more", "message"), [
     ({"kind": "vector"}, vectors([None, dense([1.0])]), {}, "column 'f' is null in 1 rows"),
-    ({"kind": "vector"}, vectors([dense([1.0]), dense([1.0, 2.0])]), {}, "'f' must have vectors of one size, got 1, 2"),
-    ({"kind": "vector"}, vectors([dense([1.0]), sparse([1.0], size=7)]), {}, "'f' must have vectors of one size, got 1, 7"),
+    ({"kind": "vector"}, vectors([dense([1.0]), dense([1.0, 2.0])]), {}, "vectors of one size, got 1, 2"),
+    ({"kind": "vector"}, vectors([dense([1.0]), sparse([1.0], size=7)]), {}, "vectors of one size, got 1, 7"),
     ({"kind": "array"}, pa.array([{"array": [1.0]}, {"array": None}]), {}, "column 'f' is null in 1 rows"),
     ({"kind": "tokens"}, pa.array([{"t": ["a"]}, {"t": ["b", None]}]), {}, "column 'f' has 1 tokens that are null"),
     ({"kind": "vector"}, vectors([dense([1.0])] * 2), {"label": [1.0, None]}, "column 'target' is null in 1 rows"),
     ({"kind": "vector", "weight": "w"}, vectors([dense([1.0])] * 2), {"weight": [None, 2.0]}, "column 'w' is null"),
-    ({"kind": "vector", "indicator": "v"}, vectors([dense([1.0])] * 2), {"indicator": [None, True]}, "column 'v' is null"),
+    ({"kind": "vector", "indicator": "v"}, vectors([dense([1.0])] * 2), {"indicator": [None, True]}, "'v' is null"),
 ])  # fmt: skip
 def test_what_is_missing_is_told_by_its_column(columns, features, more, message):
     one = batch(features, more.pop("label", [0.0, 1.0]), **more)
@@ -195,7 +196,8 @@ def test_the_model_is_that_of_one(kind, size, tmp_path):
     if kind in ("sparse", "mixed"):
         data = S if kind == "sparse" else np.where(X > -0.5, X, 0.0)
         rows = [sparse(r) for r in (S.toarray() if kind == "sparse" else data)]
-        rows = [dense(r) if kind == "mixed" and i % 3 else rows[i] for i, r in enumerate(data)] if kind == "mixed" else rows
+        if kind == "mixed":
+            rows = [dense(r) if i % 3 else rows[i] for i, r in enumerate(data)]
     weight = np.linspace(0.5, 1.5, 900)
     columns = Columns("vector", ("features",), label="label", weight="w")
     batches = in_batches(rows, y, weight=weight)
@@ -222,7 +224,8 @@ def test_rows_set_aside_are_watched_and_history_comes_back(tmp_path):
     )  # fmt: skip
     assert [o.watched for o in found] == [125, 100]
     assert loaded(found[0], tmp_path).n_rounds == one.n_rounds < 30
-    np.testing.assert_allclose(found[0].history["evals_result"]["validation"]["rmse"], history.values["validation"]["rmse"])
+    watched = found[0].history["evals_result"]["validation"]["rmse"]
+    np.testing.assert_allclose(watched, history.values["validation"]["rmse"])
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -375,7 +378,8 @@ def test_parameters_take_functions_and_numpys_numbers():
     def loss(y, scores, weight):
         return scores - y, weight
 
-    estimator = spark.GBUNRegressor(objective=loss, learning_rate=np.float32(0.5), random_state=np.random.default_rng(1))
+    seed = np.random.default_rng(1)
+    estimator = spark.GBUNRegressor(objective=loss, learning_rate=np.float32(0.5), random_state=seed)
     assert estimator.getOrDefault("objective") is loss
     assert type(estimator.getOrDefault("learning_rate")) is float
     assert isinstance(estimator.getOrDefault("random_state"), int)

@@ -73,7 +73,9 @@ class Health:
             if rank == self.rank or before is None or before[0] != pulse:
                 self._pulses[rank] = pulse, now
             elif now - before[1] > self.timeout:
-                self._record(rank, f"no sign of life for {self.timeout:g} s: it is frozen, or its machine is gone", True)
+                self._record(
+                    rank, f"no sign of life for {self.timeout:g} s: it is frozen, or its machine is gone", True
+                )
                 raise self._told() or WorkerError(f"worker {rank} was lost", rank, lost=True)
 
     def lost(self, peer: int, error: BaseException) -> WorkerError:

@@ -1,10 +1,4 @@
-"""gbun on Spark: estimators for pipelines of pyspark.ml, trained by one barrier stage.
-
-    from gbun.spark import GBUNClassifier
-
-    model = GBUNClassifier(featuresCol=["age", "city"], labelCol="clicked").fit(df)
-    model.transform(df)
-"""
+"""gbun on Spark: estimators for pipelines of pyspark.ml, whose training is one barrier stage: docs/spark.md."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def _check_static(context: Any) -> None:
     dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     if dynamic and not context.master.startswith("local"):
         raise ValueError(
-            "spark.dynamicAllocation.enabled is true: Spark runs no barrier stage, in which workers train together, while "
-            "executors come and go. Start the session with spark.dynamicAllocation.enabled=false and "
+            "spark.dynamicAllocation.enabled is true: Spark runs no barrier stage, in which workers train together, "
+            "while executors come and go. Start the session with spark.dynamicAllocation.enabled=false and "
             "spark.executor.instances (or spark.cores.max) as large as wanted"
         )
 
@@ -101,7 +101,7 @@ def _admitted(context: Any, wanted: int | None) -> int:
         cpus = context.getConf().get("spark.task.cpus", "1")
         raise ValueError(
             f"numWorkers={wanted or 1} workers train at the same time, but there are {found} task slots "
-            f"(spark.task.cpus={cpus}); set numWorkers to at most {found}, or give the application more executors or cores"
+            f"(spark.task.cpus={cpus}); set numWorkers to at most {found}, or give the application more executors"
             if found
             else "there is no executor to train on; start one, or look at the cluster manager's log"
         )
@@ -109,7 +109,7 @@ def _admitted(context: Any, wanted: int | None) -> int:
 
 
 def _has_just_begun(context: Any) -> bool:
-    return time() - context.startTime / 1000 < STARTING
+    return bool(time() - context.startTime / 1000 < STARTING)
 
 
 # How rows come to them
@@ -118,8 +118,8 @@ def _has_just_begun(context: Any) -> bool:
 def _dealt_out(rows: Any, n_workers: int, repartition: bool) -> Any:
     if repartition:
         log.info(
-            "rows are dealt out evenly to %d workers, in a shuffle: a worker reads exactly one partition (repartition=False "
-            "leaves them where they are)",
+            "rows are dealt out evenly to %d workers, in a shuffle: a worker reads exactly one partition "
+            "(repartition=False leaves them where they are)",
             n_workers,
         )
         return rows.repartition(n_workers)
@@ -179,7 +179,11 @@ def in_task(batches: Iterator[Any], job: Job) -> Any:
         parameters["device"] = f"cuda:{gpu.addresses[0]}"
     outcome = work(batches, _Barrier(context), replace(job, parameters=parameters))
     told = {name: value for name, value in asdict(outcome).items() if name != "model"}
-    columns = [pa.array([outcome.rank], pa.int32()), pa.array([json.dumps(told)]), pa.array([outcome.model], pa.binary())]
+    columns = [
+        pa.array([outcome.rank], pa.int32()),
+        pa.array([json.dumps(told)]),
+        pa.array([outcome.model], pa.binary()),
+    ]
     return pa.RecordBatch.from_arrays(columns, names=["rank", "told", "model"])
 
 
@@ -245,7 +249,7 @@ def _explained(error: Exception, why: Sequence[str]) -> Exception | None:
 
 
 def _raise_failure(outcomes: Sequence[Outcome], job: Job) -> None:
-    """The first cause: a worker that says of itself why it failed; what all say alike is about the data, or arguments."""
+    """The first cause: a worker that says of itself why it failed; what all say alike is about data or arguments."""
     failed = {outcome.rank: outcome.error for outcome in outcomes if outcome.error is not None}
     if not failed:
         return

@@ -23,7 +23,9 @@ def columns_of(schema: StructType, params: GBUNParams, training: bool = False) -
     categorical = tuple(params.getOrDefault("categoricalCols"))
     unknown = [name for name in categorical if kind != "columns" or name not in names]
     if unknown:
-        raise ValueError(f"categoricalCols must be some of the plain columns of featuresCol {list(names)}, got {unknown}")
+        raise ValueError(
+            f"categoricalCols must be some of the plain columns of featuresCol {list(names)}, got {unknown}"
+        )
     if not training:
         return Columns(kind, names, categorical)
     columns = Columns(
@@ -75,15 +77,15 @@ def _check_training(schema: StructType, columns: Columns) -> None:
     label = _type(schema, columns.label, "labelCol")
     if isinstance(label, StringType):
         raise ValueError(
-            f"labelCol: column {columns.label!r} holds strings; pyspark.ml.feature.StringIndexer makes numbers of them, "
-            "and IndexToString turns predictions back"
+            f"labelCol: column {columns.label!r} holds strings; StringIndexer of pyspark.ml makes numbers of them, and "
+            "IndexToString turns predictions back"
         )
     if not isinstance(label, (NumericType, BooleanType)):
         raise ValueError(f"labelCol: column {columns.label!r} must hold numbers, got {label.simpleString()}")
-    if columns.weight is not None and not isinstance(_type(schema, columns.weight, "weightCol"), NumericType):
-        raise ValueError(
-            f"weightCol: column {columns.weight!r} must hold numbers, got {schema[columns.weight].dataType.simpleString()}"
-        )
+    if columns.weight is not None:
+        kind = _type(schema, columns.weight, "weightCol")
+        if not isinstance(kind, NumericType):
+            raise ValueError(f"weightCol: column {columns.weight!r} must hold numbers, got {kind.simpleString()}")
     if columns.indicator is not None:
         kind = _type(schema, columns.indicator, "validationIndicatorCol")
         if not isinstance(kind, BooleanType):

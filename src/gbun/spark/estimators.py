@@ -56,9 +56,14 @@ class _Estimator(Estimator, GBUNParams, Stored):  # type: ignore[type-arg]
         _check_functions(parameters)
         parameters_from(parameters)
         job = Job(
-            parameters, self._task, columns_of(dataset.schema, self, training=True), self.getOrDefault("timeout"),
-            self.getOrDefault("transport"), _folder(self.given("checkpointPath")), self.getOrDefault("checkpointInterval"),
-        )  # fmt: skip
+            parameters,
+            self._task,
+            columns_of(dataset.schema, self, training=True),
+            self.getOrDefault("timeout"),
+            self.getOrDefault("transport"),
+            _folder(self.given("checkpointPath")),
+            self.getOrDefault("checkpointInterval"),
+        )
         n_workers, repartition = self.getOrDefault("numWorkers"), self.getOrDefault("repartition")
         trained = cluster.train(dataset, job, n_workers, repartition, self._heard)
         model = self._model()
@@ -198,7 +203,10 @@ def _describe(cls: type) -> None:
     """Add every parameter to the docstring: Spark's with their sentences, gbun's from `gbun.config`."""
     own = [param for param in cls().params if param.name not in {field.name for field in parameter_fields()}]
     lines = [f"{param.name} : {param.doc}" for param in own]
-    lines += [f"{f.name} : {f.metadata['range']}, default {f.default!r}\n    {f.metadata['sentence']}" for f in parameter_fields()]
+    lines += [
+        f"{f.name} : {f.metadata['range']}, default {f.default!r}\n    {f.metadata['sentence']}"
+        for f in parameter_fields()
+    ]
     cls.__doc__ = f"{cls.__doc__}\n\nParameters\n----------\n" + "\n".join(lines)
 
 

@@ -84,7 +84,7 @@ class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndic
 
     featuresCol = _param(
         "featuresCol",
-        "features: a column of vectors, of arrays of numbers or of arrays of strings (tokens), or a list of plain columns.",
+        "features: a column of vectors, of arrays of numbers or of strings (tokens), or a list of plain columns.",
         _names,
     )
     categoricalCols = _param(
@@ -99,14 +99,14 @@ class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndic
     )
     repartition = _param(
         "repartition",
-        "whether rows are dealt out evenly to the workers. False: they stay in their partitions, which must be as many as "
-        "workers.",
+        "whether rows are dealt out evenly to the workers. False: they stay in their partitions, which must be as many "
+        "as workers.",
         TypeConverters.toBoolean,
     )
     checkpointPath = _param(
         "checkpointPath",
-        "a folder that every executor reaches under this name. With it Spark tries again where a worker is lost, and training "
-        "goes on from the last checkpoint.",
+        "a folder that every executor reaches under this name. With it Spark tries again where a worker is lost, and "
+        "training goes on from the last checkpoint.",
         TypeConverters.toString,
     )
     checkpointInterval = _param(
@@ -117,7 +117,9 @@ class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndic
         "transport", "how sums are written on the way: 'float32', 'float64', or 'int16' for slow links.", _transport
     )
     onProgress = _param(
-        "onProgress", "a function that the driver calls with a gbun.spark.Report of each round.", TypeConverters.identity
+        "onProgress",
+        "a function that the driver calls with a gbun.spark.Report of each round.",
+        TypeConverters.identity,
     )
 
     def __init__(self) -> None:
@@ -156,7 +158,7 @@ for _field in parameter_fields():
     setattr(GBUNParams, _field.name, _param(_field.name, _field.metadata["sentence"], _within_range(_field)))
 
 
-def with_setters(cls: type) -> type:
+def with_setters(cls: type[Self]) -> type[Self]:
     """setFeaturesCol and the like, getFeaturesCol and the like, for the parameters that are called as Spark's are."""
     for name in dir(cls):
         if isinstance(getattr(cls, name), Param) and "_" not in name and name != name.lower():

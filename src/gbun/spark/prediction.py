@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyspark.sql.functions as F
+from pyspark.sql import functions as spark_functions
 
 from gbun.model import Model, load_model
 from gbun.spark.rows import Columns, Matrix, reader
 
 PREDICTION, PROBABILITY, RAW = "prediction", "probability", "rawPrediction"
+functions: Any = spark_functions
 TYPES = {PREDICTION: "double", PROBABILITY: "array<double>", RAW: "array<double>"}
 
 _last: tuple[bytes, Model] | None = None
@@ -38,18 +39,21 @@ def model_from(content: bytes) -> Model:
 def predictor(broadcast: Any, columns: Columns, wanted: Sequence[str], n_jobs: int) -> Any:
     """A function of Spark columns: features in one struct -> a struct of what is `wanted`."""
 
+    # What Spark asks of such functions is told by their annotations.
     def arrow(struct: pa.Array) -> pa.Array:
         return predicted(model_from(broadcast.value), struct, columns, wanted, n_jobs)
 
     def pandas(struct: pd.DataFrame) -> pd.DataFrame:
+        if not len(struct):
+            return pd.DataFrame({name: [] for name in wanted})  # type: ignore[no-any-return]
         arrays = [pa.Array.from_pandas(struct[name]) for name in struct.columns]
         found = arrow(pa.StructArray.from_arrays(arrays, [str(name) for name in struct.columns]))
-        return pd.DataFrame({name: found.field(name).to_pandas() for name in wanted})
+        return pd.DataFrame({name: found.field(name).to_pandas() for name in wanted})  # type: ignore[no-any-return]
 
     schema = "struct<" + ", ".join(f"{name}: {TYPES[name]}" for name in wanted) + ">"
-    if hasattr(F, "arrow_udf") and "GBUN_PANDAS_UDF" not in os.environ:  # Spark 4.1 and later
-        return F.arrow_udf(arrow, schema)
-    return F.pandas_udf(pandas, schema)
+    if hasattr(functions, "arrow_udf"):  # Spark 4.1 and later
+        return functions.arrow_udf(arrow, schema)
+    return functions.pandas_udf(pandas, schema)
 
 
 def predicted(model: Model, struct: Any, columns: Columns, wanted: Sequence[str], n_jobs: int) -> Any:
@@ -63,14 +67,14 @@ def predicted(model: Model, struct: Any, columns: Columns, wanted: Sequence[str]
     scores = model.decision_function(rows.rows(dense), n_jobs=n_jobs)
     scores = scores[:, None] if scores.ndim == 1 else scores
     made = {
-        PREDICTION: lambda: pa.array(model._prediction(scores).astype("float64")),
+        PREDICTION: lambda: pa.array(model._prediction(scores).astype(np.float64)),
         PROBABILITY: lambda: _lists(model._probabilities(scores)),
         # One score tells two classes apart: Spark's evaluators want a number for each.
-        RAW: lambda: _lists(pd.DataFrame({0: -scores[:, 0], 1: scores[:, 0]}).to_numpy() if scores.shape[1] == 1 else scores),
+        RAW: lambda: _lists(np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores),
     }
     return pa.StructArray.from_arrays([made[name]() for name in wanted], list(wanted))
 
 
 def _lists(matrix: Any) -> Any:
     offsets = pa.array(range(0, matrix.size + 1, matrix.shape[1]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(matrix.reshape(-1).astype("float64")))
+    return pa.ListArray.from_arrays(offsets, pa.array(matrix.reshape(-1).astype(np.float64)))

@@ -55,7 +55,8 @@ class Progress(Callback):
     during_trial = True
 
     def __init__(self, listener: Address | None) -> None:
-        self.unheard, self._socket, self._n_rounds = "", None, 0
+        self.unheard, self._n_rounds = "", 0
+        self._socket: socket.socket | None = None
         if listener is not None:
             self._try(lambda: self._connect(listener))
 

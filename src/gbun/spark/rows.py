@@ -51,9 +51,8 @@ class Matrix:
     >>> vector = pa.array([{"type": 0, "size": 9, "indices": [2], "values": [5.0]}])
     >>> matrix = Matrix("vector", "features")
     >>> matrix.add(vector)
-    >>> matrix.rows(dense=False)
-    <Compressed Sparse Row sparse array of dtype 'float32'
-    	with 1 stored elements and shape (1, 9)>
+    >>> matrix.rows(dense=False).shape, matrix.counts
+    ((1, 9), {'rows': 1, 'sparse': 1, 'entries': 1})
     """
 
     def __init__(self, kind: str, name: str) -> None:
@@ -116,8 +115,8 @@ class Matrix:
             raise ValueError(_different(said[0]["name"], columns))
         rows, sparse, entries = (sum(one[count] for one in said) for count in ("rows", "sparse", "entries"))
         if sparse in (0, rows):
-            return sparse == 0
-        return DENSE_BYTES * rows * columns[0] <= SPARSE_BYTES * entries
+            return bool(sparse == 0)
+        return bool(DENSE_BYTES * rows * columns[0] <= SPARSE_BYTES * entries)
 
     def rows(self, dense: bool) -> Any:
         """The matrix. What it was made of is given up on the way, so that memory holds it once and a half at most."""

@@ -13,7 +13,7 @@ import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
@@ -52,9 +52,12 @@ class Job:
 class Meeting(Protocol):
     """Where workers meet before they have a network of their own: who they are, and one word to each other."""
 
-    rank: int
-    hosts: Sequence[str]
-    """The machine of each worker, by which it can be reached."""
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """The machine of each worker, by which it can be reached."""
 
     def tell(self, text: str) -> list[str]:
         """What every worker says, in rank order."""
@@ -83,22 +86,20 @@ def work(batches: Iterable[Any], meeting: Meeting, job: Job) -> Outcome:
     An error of this worker, or of another one, is told as its outcome: Spark has no reason to try again. Where a worker
     is lost, this one raises: Spark ends the others, and may try again.
     """
-    began, rows = perf_counter(), [0, 0]
+    began = perf_counter()
     try:
         with _together(meeting, job) as collective:
-            found = _trained(batches, collective, job, rows)
-        if found["path"] is not None and meeting.rank == 0:
-            found["path"].unlink(missing_ok=True)  # all are through: nobody will go on from it
-        model = _written(found["model"]) if meeting.rank == 0 else None
-        told = {name: found[name] for name in ("resumed", "unheard", "history")}
-        return Outcome(meeting.rank, *rows, seconds=perf_counter() - began, model=model, **told)
+            outcome, path = _trained(batches, collective, job)
+        if path is not None and meeting.rank == 0:
+            path.unlink(missing_ok=True)  # all are through: nobody will go on from it
+        return replace(outcome, seconds=perf_counter() - began)
     except Exception as error:
         if isinstance(error, WorkerError) and error.lost:
             raise
         # Whoever only follows has nothing to tell but who it was.
         whose = error.rank if isinstance(error, WorkerError) and error.rank is not None else meeting.rank
         told = {"whose": str(whose), "kind": type(error).__name__, "text": str(error), "trace": traceback.format_exc()}
-        return Outcome(meeting.rank, *rows, seconds=perf_counter() - began, error=told)
+        return Outcome(meeting.rank, seconds=perf_counter() - began, error=told)
 
 
 # Meeting
@@ -126,7 +127,7 @@ def _together(meeting: Meeting, job: Job) -> Iterator[Collective]:
 
 
 def _opened(meeting: Meeting, wait: timedelta) -> tuple[str, Any]:
-    """This worker's address, and the store of the first worker. Whatever happens, all are told: no one waits in vain."""
+    """This worker's address, and the store of the first worker. Whatever happens, all are told of it: nobody waits."""
     first, failure, said = meeting.rank == 0, None, dict[str, Any]()
     try:
         dist = load_torch("training on several workers").distributed
@@ -174,9 +175,9 @@ def own_address(hosts: Sequence[str], rank: int) -> str:
 # Training
 
 
-def _trained(batches: Iterable[Any], collective: Collective, job: Job, rows: list[int]) -> dict[str, Any]:
+def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> tuple[Outcome, Path | None]:
+    """What came of it, and the file of its checkpoints."""
     own, watched = together(collective, lambda: read(batches, job.columns))
-    rows[:] = own.n_rows, 0 if watched is None else watched.n_rows
     dense = True
     if isinstance(own.features, Matrix):
         dense = decided(collective, own.features.said(), Matrix.is_dense)
@@ -196,8 +197,16 @@ def _trained(batches: Iterable[Any], collective: Collective, job: Job, rows: lis
         )  # fmt: skip
     finally:
         progress.close()
-    told = {"evals_result": history.values, "start": history.start, "seconds": history.seconds}
-    return {"model": model, "path": path, "resumed": resumed, "unheard": progress.unheard, "history": told}
+    outcome = Outcome(
+        collective.rank,
+        own.n_rows,
+        0 if watched is None else watched.n_rows,
+        resumed=resumed,
+        unheard=progress.unheard,
+        history={"evals_result": history.values, "start": history.start, "seconds": history.seconds},
+        model=_written(model) if first else None,
+    )
+    return outcome, path
 
 
 def _dataset(share: Share, dense: bool) -> Dataset:
