@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -54,19 +55,6 @@ def free_port():
         return server.getsockname()[1]
 
 
-def java_processes(words):
-    """Processes of Java whose command has all these words."""
-    found = []
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = command.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # it has just ended
-            continue
-        if "java" in text.split(" ")[0] and all(word in text for word in words):
-            found.append(int(command.parent.name))
-    return found
-
-
 class Standalone:
     """A master and some workers of one core each, in process groups of their own."""
 
@@ -106,17 +94,20 @@ class Standalone:
         raise TimeoutError((Path(self.folder.name) / "0.log").read_text())
 
     def executors(self):
-        return java_processes(["CoarseGrainedExecutorBackend", f"{HOST}:", self.folder.name]) or java_processes(
-            ["CoarseGrainedExecutorBackend", "gbun"]
-        )
+        """The ids of the processes in which executors run: children of our workers."""
+        own, found = {process.pid for process in self.processes}, []
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            pid = int(command.parent.name)
+            with suppress(OSError):  # it has just ended
+                if os.getpgid(pid) in own and b"CoarseGrainedExecutorBackend" in command.read_bytes():
+                    found.append(pid)
+        return found
 
     def stop(self):
         atexit.unregister(self.stop)
         for process in self.processes:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
         self.processes = []
         self.folder.cleanup()
