@@ -26,6 +26,7 @@ log = logging.getLogger("gbun.spark")
 SCHEMA = "rank int, told string, model binary"
 STARTING = 30.0  # seconds after a context began in which executors may still be on their way
 LOOK_EVERY = 1.0
+SKEWED = 1.5  # times the mean: a worker that has so many rows is worth a word
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _dealt_out(rows: Any, n_workers: int, repartition: bool) -> Any:
 def _log_rows(outcomes: Sequence[Outcome]) -> None:
     rows = [outcome.rows for outcome in outcomes]
     log.info("rows of each worker: %s", ", ".join(map(str, rows)))
-    if max(rows) > 2 * sum(rows) / len(rows):
+    if max(rows) > SKEWED * sum(rows) / len(rows):
         log.warning(
             "worker %d has %d of %d rows: the others wait for it; repartition=True deals them out evenly",
             rows.index(max(rows)), max(rows), sum(rows),
