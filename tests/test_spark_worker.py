@@ -296,6 +296,7 @@ def test_training_goes_on_from_a_checkpoint_of_the_same_rows_and_parameters_only
     reached = gbun.load_model(file).n_rounds
     assert 0 < reached < 12
     (other,) = InThreads(1).work([batches[1:]], own)
+    assert worker._identity(objective) != worker._identity(lambda y, scores, weight: (scores - y, weight))
     assert (other.error, other.resumed) == (None, 0)
     outcomes = InThreads(2).work([batches[3:], batches[:3]], own)
     assert [o.resumed for o in outcomes] == [reached, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import threading
 import uuid
@@ -41,7 +42,7 @@ def train(
     dataset: Any, job: Job, n_workers: int | None, repartition: bool = True, heard: Callable[[Report], None] = log.info
 ) -> Trained:
     """Train on the rows of a Spark data frame; `heard` is called with a report of each round."""
-    context = _context(dataset)
+    context = context_of(dataset)
     _check_static(context)
     n_workers = _admitted(context, n_workers)
     rows = _dealt_out(selected(dataset, job.columns), n_workers, repartition)
@@ -69,7 +70,8 @@ def train(
 # Who may work
 
 
-def _context(dataset: Any) -> Any:
+def context_of(dataset: Any) -> Any:
+    """The Spark context of a data frame."""
     if not hasattr(dataset, "_jdf"):
         raise ValueError("gbun.spark needs a session with a Spark driver of its own, got a data frame of Spark Connect")
     return dataset.sparkSession.sparkContext
@@ -78,7 +80,7 @@ def _context(dataset: Any) -> Any:
 def _check_static(context: Any) -> None:
     conf = context.getConf()
     dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
-    if dynamic and not context.master.startswith("local"):
+    if dynamic and not _is_local(context):
         raise ValueError(
             "spark.dynamicAllocation.enabled is true: Spark runs no barrier stage, in which workers train together, "
             "while executors come and go. Start the session with spark.dynamicAllocation.enabled=false and "
@@ -95,7 +97,7 @@ def slots(context: Any) -> int:
 def _admitted(context: Any, wanted: int | None) -> int:
     """The number of workers, if there is a slot for each of them."""
     found = slots(context)
-    while found < (wanted or 1) and not context.master.startswith("local") and _has_just_begun(context):
+    while found < (wanted or 1) and not _is_local(context) and _has_just_begun(context):
         sleep(0.2)
         found = slots(context)
     if found < (wanted or 1):
@@ -107,6 +109,11 @@ def _admitted(context: Any, wanted: int | None) -> int:
             else "there is no executor to train on; start one, or look at the cluster manager's log"
         )
     return wanted or found
+
+
+def _is_local(context: Any) -> bool:
+    """Whether tasks are threads of the driver's process: there is nobody to wait for."""
+    return str(context.master).split("[")[0] == "local"
 
 
 def _has_just_begun(context: Any) -> bool:
@@ -178,7 +185,9 @@ def in_task(batches: Iterator[Any], job: Job) -> Any:
     gpu = context.resources().get("gpu")
     if parameters["device"] == "cuda" and gpu is not None:
         parameters["device"] = f"cuda:{gpu.addresses[0]}"
-    outcome = work(batches, _Barrier(context), replace(job, parameters=parameters))
+    barrier = _Barrier(context)
+    with _sharing(barrier.hosts.count(barrier.hosts[barrier.rank])):
+        outcome = work(batches, barrier, replace(job, parameters=parameters))
     told = {name: value for name, value in asdict(outcome).items() if name != "model"}
     columns = [
         pa.array([outcome.rank], pa.int32()),
@@ -186,6 +195,19 @@ def in_task(batches: Iterator[Any], job: Job) -> Any:
         pa.array([outcome.model], pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, names=["rank", "told", "model"])
+
+
+@contextmanager
+def _sharing(n_workers: int) -> Iterator[None]:
+    """Workers of one machine share its memory; Spark may use this process for something else afterwards."""
+    before = os.environ.get("LOCAL_WORLD_SIZE")
+    os.environ["LOCAL_WORLD_SIZE"] = str(n_workers)
+    try:
+        yield
+    finally:
+        os.environ.pop("LOCAL_WORLD_SIZE")
+        if before is not None:
+            os.environ["LOCAL_WORLD_SIZE"] = before
 
 
 def _outcome(row: Any) -> Outcome:
@@ -206,7 +228,10 @@ def _watched(context: Any, n_workers: int, timeout: float) -> Iterator[list[str]
     def watch() -> None:
         since: float | None = None
         while not over.wait(LOOK_EVERY):
-            found = slots(context)
+            try:
+                found = slots(context)
+            except Exception:
+                return  # the context was stopped, which ends the job as well
             since = None if found >= n_workers else since or monotonic()
             if since is not None and monotonic() - since > timeout:
                 why.append(

@@ -124,7 +124,7 @@ class _Model(SparkModel, GBUNParams, Stored):
             raise ValueError(f"columns {there} are already there; drop them, or choose other names for predictions")
         if not outputs:
             return dataset
-        context = dataset.sparkSession.sparkContext
+        context = cluster.context_of(dataset)
         cpus = int(context.getConf().get("spark.task.cpus", "1"))
         function = predictor(self._sent(context), columns, list(outputs), self.getOrDefault("n_jobs") or cpus)
         packed = f"{self.uid}_predicted"

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import socket
 import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
@@ -109,7 +108,6 @@ def work(batches: Iterable[Any], meeting: Meeting, job: Job) -> Outcome:
 def _together(meeting: Meeting, job: Job) -> Iterator[Collective]:
     """The network of the workers, while they train."""
     rank, size = meeting.rank, len(meeting.hosts)
-    os.environ["LOCAL_WORLD_SIZE"] = str(meeting.hosts.count(meeting.hosts[rank]))  # who share this machine's memory
     if size == 1:
         yield Solo()
         return
@@ -229,12 +227,22 @@ def _checkpoint_path(sets: Sequence[Share], collective: Collective, job: Job) ->
         return None
     own = [share.fingerprint for share in sets]
     fingerprint = decided(collective, own, lambda said: [sum(each) % 2**64 for each in zip(*said, strict=True)])
-    told = {n: words(v) for n, v in job.parameters.items() if n not in A_WORKERS_OWN or n == "random_state"}
-    text = json.dumps([told, job.task, str(job.columns), fingerprint], sort_keys=True)
+    told = {n: _identity(v) for n, v in job.parameters.items() if n not in A_WORKERS_OWN or n == "random_state"}
+    text = json.dumps([told, job.task, asdict(job.columns), fingerprint], sort_keys=True)
     folder = Path(job.checkpoints)
     if collective.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.gbun"
+
+
+def _identity(value: Any) -> Any:
+    """`words`, and of a function something that changes with what it does, as far as that can be told."""
+    code = getattr(getattr(value, "function", value), "__code__", None)
+    if code is None:
+        return [_identity(one) for one in value] if isinstance(value, (list, tuple)) else words(value)
+    constants = [one for one in code.co_consts if one is None or isinstance(one, (int, float, str))]
+    does = code.co_code + repr((constants, code.co_names)).encode()
+    return [words(value), hashlib.sha256(does).hexdigest()]
 
 
 def words(value: Any) -> Any:
