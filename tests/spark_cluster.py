@@ -17,6 +17,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 import gbun
+from gbun.spark.cluster import slots
 
 HOST = "127.0.0.1"
 ENVIRONMENT = {
@@ -48,6 +49,13 @@ def session(master):
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+def wait_for_slots(spark, wanted=2):
+    """A busy machine takes its time to start executors."""
+    until = time.monotonic() + 120
+    while slots(spark.sparkContext) < wanted and time.monotonic() < until:
+        time.sleep(0.2)
 
 
 def free_port():

@@ -25,7 +25,7 @@ from gbun.spark.worker import Job, Outcome, work
 log = logging.getLogger("gbun.spark")
 
 SCHEMA = "rank int, told string, model binary"
-STARTING = 30.0  # seconds after a context began in which executors may still be on their way
+STARTING = 60.0  # seconds after a context began in which executors may still be on their way
 LOOK_EVERY = 1.0
 SKEWED = 1.5  # times the mean: a worker that has so many rows is worth a word
 
