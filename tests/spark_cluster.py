@@ -20,6 +20,7 @@ import gbun
 from gbun.spark.cluster import slots
 
 HOST = "127.0.0.1"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for processes of Java that do little
 ENVIRONMENT = {
     "SPARK_LOCAL_IP": HOST,
     "SPARK_NO_DAEMONIZE": "1",
@@ -35,6 +36,8 @@ SETTINGS = {
     "spark.driver.host": HOST,
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": QUICK,
+    "spark.driver.extraJavaOptions": QUICK,
     "spark.executorEnv.PYTHONPATH": ENVIRONMENT["PYTHONPATH"],
     "spark.executorEnv.OMP_WAIT_POLICY": "PASSIVE",
 }
@@ -86,7 +89,7 @@ class Standalone:
     def _start(self, name, *args):
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *args]
         log = (Path(self.folder.name) / f"{len(self.processes)}.log").open("wb")
-        environment = {**os.environ, **ENVIRONMENT, "SPARK_DAEMON_MEMORY": "256m"}
+        environment = {**os.environ, **ENVIRONMENT, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK}
         with log:
             started = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         self.processes.append(started)
