@@ -84,8 +84,11 @@ def test_the_metric_travels_as_sums():
     class Workers:
         rank, size = 0, 2
 
-        def sum(self, values):
+        def sum(self, values, root):
             return values + metric.sums(y[25:], response[25:], weight[25:])
+
+        def broadcast(self, values):
+            return values
 
     both = metric.evaluate(y[:25], response[:25], weight[:25], Workers())
     assert both == pytest.approx(metric.evaluate(y, response, weight, SOLO))

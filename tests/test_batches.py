@@ -56,6 +56,13 @@ def data_of(kind, n=1000):
     return X, y + X.sum(axis=1), weight
 
 
+def as_tensor(X):
+    """X where a device has it, dense or CSR."""
+    if not scipy.sparse.issparse(X):
+        return torch.from_numpy(X)
+    return torch.sparse_csr_tensor(*(torch.from_numpy(a) for a in (X.indptr, X.indices, X.data)), size=X.shape)
+
+
 KINDS = ["dense", "sparse", "both"]
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -340,13 +347,17 @@ def pointers(thing):
 
 
 @pytest.mark.parametrize("hold", [True, False])
-@pytest.mark.parametrize(("kind", "n"), [("dense", 1000), ("sparse", 1000), ("dense", 4200), ("sparse", 4200)])
+@pytest.mark.parametrize(
+    ("kind", "n"),
+    [*itertools.product(["dense", "sparse"], [1000, 4200]), ("dense there", 1000), ("sparse there", 4200)],
+)
 def test_from_the_second_round_on_every_round_allocates_the_same_and_nothing_large(kind, n, hold, monkeypatch):
-    K, rows, (X, y, weight) = 64, 256, data_of(kind, n)
+    K, rows, (X, y, weight) = 64, 256, data_of(kind.split()[0], n)
+    X, Z = (as_tensor(X), X[:rows]) if "there" in kind else (X, X[:rows])
     copies_as_a_gpu_would(monkeypatch)
-    with placed(monkeypatch, False, hold, rows), threads(1) as pool:
+    with placed(monkeypatch, "there" in kind, hold, rows), threads(1) as pool:
         parameters = Parameters(n_neurons=K, device="torch:cpu", init="constant", density=1.0)
-        run = prepare(parameters, Dataset(X, y, weight), {"again": Dataset(X[:rows], y[:rows])}, pool)
+        run = prepare(parameters, Dataset(X, y, weight), {"again": Dataset(Z, y[:rows])}, pool)
         assert len(run.rows.kernels.batches) > 3
         add_round(run, 0)
         before = pointers(run.rows.kernels)

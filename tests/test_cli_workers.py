@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +69,54 @@ def test_what_is_wrong_on_one_worker_is_told_and_nothing_is_written(folder):
         assert "error: worker " in err or "error: other-" in err
         assert "no such file" in err.lower() or "expected" in err
     assert not (folder / "never.gbun").exists()
+
+
+def test_ctrl_c_ends_all_workers_and_leaves_a_checkpoint(folder):
+    path, asked = folder / "cut.gbun", ["--checkpoint", "cut.gbun", "--checkpoint-every", "1", "--workers", "2"]
+    asked += ["--model", "never.gbun", "--n-neurons", "32", "--n-estimators", "100000", "--init", "constant", "--quiet"]
+    # A session of its own: what a terminal sends to the whole process group does not reach the tests.
+    command = [*GBUN, "train", "rows.svm", *asked]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        assert wait_for(path.exists, 60.0)
+        began = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert time.monotonic() - began < 15.0
+        assert process.returncode == 130
+        assert err.decode().startswith("interrupted")
+        assert "Traceback" not in err.decode()
+        assert wait_for(lambda: not members(process.pid), 5.0)
+    finally:
+        if members(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not (folder / "never.gbun").exists()
+    n_left, (X, y) = gbun.load_model(path).n_rounds, jobs.rows("sparse", 900)
+    assert 0 < n_left < 100_000
+    params = {"n_neurons": 32, "init": "constant"}
+    again, one = (gbun.train(params, (X, y), n_left + 2, task="classification", resume=r) for r in (path, None))
+    wanted = one.decision_function(X)
+    np.testing.assert_allclose(again.decision_function(X), wanted, atol=1e-6 * wanted.std())
+
+
+def wait_for(condition, seconds):
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
+
+
+def members(group):
+    """Processes of a process group that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, own = stat.read_text().rsplit(")", 1)[1].split()[:3]
+        except OSError:  # it has just ended
+            continue
+        if state != "Z" and int(own) == group:
+            found.append(int(stat.parent.name))
+    return found
 
 
 def test_wrong_usage_is_told_before_anybody_starts(folder):

@@ -13,11 +13,10 @@ import pytest
 import gbun
 from gbun import assembly, ensemble
 from gbun.data import ingest
-from gbun.data.scaling import Scaling
 from gbun.devices import TorchDevice
 from gbun.kernels import batched, device_plan
 from gbun.networks import Family
-from test_batches import ON_TORCH, allocations, copies_as_a_gpu_would, data_of, least_of
+from test_batches import ON_TORCH, allocations, as_tensor, copies_as_a_gpu_would, data_of, least_of
 
 torch = pytest.importorskip("torch")
 
@@ -113,50 +112,7 @@ def test_other_errors_are_not_taken_for_want_of_memory(monkeypatch):
     assert TorchDevice("torch:cpu").is_out_of_memory(raised.value)
 
 
-# Tensors that are on the device already
-
-
-def test_the_scaled_copy_of_a_tensor_is_planned_for():
-    X, y, weight = data_of("dense")
-    there, evals = torch.from_numpy(X), {"valid": (torch.from_numpy(X[:300]), y[:300])}
-    plan = gbun.plan(ON_TORCH, (there, y, weight), evals=evals)
-    assert dict(plan.parts)["features"] == 4 * X.size
-    assert dict(plan.parts)["evaluation sets"] >= X[:300].nbytes + 8 * 300
-    plans, made = [], assembly.make_device_plan
-    with pytest.MonkeyPatch.context() as m:
-        m.setattr(assembly, "make_device_plan", lambda *a, **more: plans.append(made(*a, **more)) or plans[-1])
-        gbun.train({**ON_TORCH, "memory_budget": plan.n_bytes}, (there, y, weight), 1, evals=evals)
-    assert plans[0].n_bytes == plan.n_bytes
-
-
-def test_a_plan_holds_what_is_allocated_for_tensors_that_are_there(monkeypatch):
-    X, y, weight = data_of("wide", 4200)
-    params, there = {**ON_TORCH, "init": "constant"}, torch.from_numpy(X)
-    copies_as_a_gpu_would(monkeypatch)
-    said = gbun.plan(params, (there, y, weight)).n_bytes
-    with allocations() as sizes:
-        gbun.train({**params, "memory_budget": said}, (there, y, weight), 2)
-    assert X.nbytes < max(itertools.accumulate(sizes)) <= said
-
-
-@pytest.mark.parametrize("init", ["constant", "linear"])
-def test_where_a_tensor_cannot_be_scaled_the_bytes_are_told(init, monkeypatch):
-    X, y, weight = data_of("dense")
-    scale, tries = Scaling._dense, []
-
-    def short(self, X, scale):
-        tries.append(len(X))
-        raise torch.OutOfMemoryError("out of memory")
-
-    params, data = {**ON_TORCH, "init": init}, (torch.from_numpy(X), y, weight)
-    with monkeypatch.context() as m:
-        m.setattr(Scaling, "_dense", short)
-        with pytest.raises(MemoryError, match=r"device='torch:cpu' ran out of memory with a plan for [0-9]+ bytes"):
-            gbun.train(params, data, 1)
-    tries.clear()
-    monkeypatch.setattr(Scaling, "_dense", lambda *a: scale(*a) if tries else short(*a))
-    if init == "constant":  # a smaller plan is tried
-        gbun.train(params, data, 1)
+# Tensors that are on the device already: see test_in_place.py
 
 
 def test_infinite_values_of_tensors_are_looked_for_in_blocks(monkeypatch):
@@ -184,7 +140,7 @@ def test_the_bytes_that_are_told_are_enough(kind, there, monkeypatch):
     X, y = data_of(kind, 2000)[:2]
     y = np.stack([y] * 300, axis=1)  # scores are the most of it
     model = gbun.train({**ON_TORCH, "init": "constant"}, (X, y), 2)
-    given = torch.from_numpy(X) if there and kind == "dense" else X
+    given = as_tensor(X) if there else X
     wanted = model.predict(X)
     monkeypatch.setattr(TorchDevice, "free_bytes", lambda self: 10**8)
     with limited(monkeypatch, 1000):
@@ -201,11 +157,11 @@ def test_the_bytes_that_are_told_are_enough(kind, there, monkeypatch):
 
 
 @pytest.mark.parametrize("group_size", [2, 16])
-@pytest.mark.parametrize("kind", ["dense", "sparse", "there"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "dense there", "sparse there"])
 def test_the_smallest_batches_hold_what_is_really_allocated(kind, group_size, monkeypatch):
-    X, y = data_of(kind.replace("there", "dense"), 1000)[:2]
+    X, y = data_of(kind.split()[0], 1000)[:2]
     model = gbun.train({"n_neurons": 128, "group_size": group_size, "density": 0.5, "init": "constant"}, (X, y), 3)
-    given, family = torch.from_numpy(X) if kind == "there" else X, model.ensemble.family
+    given, family = as_tensor(X) if "there" in kind else X, model.ensemble.family
     copies_as_a_gpu_would(monkeypatch)
     monkeypatch.setattr(TorchDevice, "free_bytes", lambda self: 0)
     features, device = ingest.ingest(given, tensors=True)[0], TorchDevice("torch:cpu")

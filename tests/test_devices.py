@@ -291,6 +291,7 @@ def test_a_device_of_torch_is_told_how_to_write_it():
         for action in (
             lambda device=device: model.model_.predict(X, device=device),
             lambda device=device: gbun.GBUNRegressor(**SMALL, device=device).fit(X, y),
+            lambda device=device: gbun.train({"device": device}, (X, y), 1),
         ):
             with pytest.raises(ValueError, match=rf"device must be 'cpu', .*{words}"):
                 action()

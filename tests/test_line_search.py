@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_diabetes, load_digits, load_iris
 
 import gbun
-from gbun import boosting
+from gbun import solve
 from gbun.solve import minimise_convex
 
 
@@ -76,7 +76,7 @@ def counted(monkeypatch):
         lengths.append(asked)
         return alpha
 
-    monkeypatch.setattr(boosting, "minimise_convex", watched)
+    monkeypatch.setattr(solve, "minimise_convex", watched)
     return lengths
 
 

@@ -179,7 +179,7 @@ def test_the_penalised_loss_is_as_low_as_that_of_scikit_learn(objective, task, l
     D = X.toarray() - (X.mean(axis=0) if form is np.asarray else 0.0)  # dense columns are centred
     rows, buckets = shard(form(D), y), None if form is np.asarray else Buckets(D.shape[1])
     fit = LinearFit(rows, fitting_of(objective, rows, buckets, Solo()))
-    constant, penalty = fit.scores.copy(), l2 * fit.unit
+    constant, penalty = fit.scores.copy(), l2 * fit.descent.unit
 
     def penalised(weights, intercept):
         W = np.asarray(weights, dtype=float)

@@ -53,19 +53,26 @@ def same(a, b):
 
 
 class Pair:
-    """Two workers as two threads; `sum` waits for the other one."""
+    """Two workers as two threads, each of which waits for the other one."""
 
     size = 2
 
     def __init__(self, rank=0, values=None, barrier=None):
         self.rank, self.values, self.barrier = rank, values, barrier
 
-    def sum(self, values):
+    def sum(self, values, root=None):
+        total = sum(self._both(values))
+        return total if root in (None, self.rank) else np.zeros(0)
+
+    def broadcast(self, values, root=0):
+        return self._both(values)[root]
+
+    def _both(self, values):
         self.values[self.rank] = values
         self.barrier.wait(timeout=2)
-        total = self.values[0] + self.values[1]
+        found = list(self.values)
         self.barrier.wait(timeout=2)
-        return total
+        return found
 
 
 def evaluate_on_two(name, rows, cut):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import scipy.sparse
@@ -104,17 +105,18 @@ def slow(seconds):
 
 
 def checkpointed(path, n_rounds, resume, patience, dies_in=None):
-    """A training with early stopping that writes checkpoints, and may be killed."""
-    data, (X, y) = mine(rows("dense")), rows("dense", 800, seed=1)
+    """A training that writes checkpoints, and may be killed; with patience, AUC judges it."""
+    kind = "two classes" if patience else "dense"
+    data, (X, y) = mine(rows(kind, 300 if patience else 2500)), rows(kind, 800, seed=1)
     callbacks = [Checkpoint(path, every=3)]
     if patience:
         callbacks.append(EarlyStopping(patience))
     if dies_in is not None:
         callbacks.append(Until(dies_in, lambda: os.kill(os.getpid(), signal.SIGKILL)))
-    params = {"n_neurons": 32, "learning_rate": 1.0, "gram_rows": 0.5}
+    params = {"n_neurons": 32, "learning_rate": 1.0, "gram_rows": 0.5, "eval_metric": "auc" if patience else None}
     model = distributed.train(
         params, data, n_rounds, evals={"valid": mine((X, y))} if patience else {}, callbacks=callbacks,
-        resume=path if resume else None, timeout=TIMEOUT,
+        task=task_of(kind), resume=path if resume else None, timeout=TIMEOUT,
     )  # fmt: skip
     return model.decision_function(X[:100]), model.n_rounds, model.description.best_round
 
@@ -155,13 +157,68 @@ def train_with(kind, params, n_rounds, transport):
     return train(kind, params, n_rounds, n=4500, transport=transport)[2]
 
 
-def fail_and_tell(_):
-    """What each worker hears of a failure on worker 1; all processes go on."""
+def heard(work):
+    """What this worker hears of a failure, its own or another's; its process goes on."""
     try:
-        fail("raised", 1, n_rounds=10**4)
+        work()
     except Exception as error:
         return str(error) if isinstance(error, gbun.WorkerError) else f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+def fail_and_go_on():
+    """What each hears of failures on worker 1: in a round, and of arguments that only it has wrong; then a training."""
+    data, wrong = mine(rows(n=300)), dist.get_rank() == 1
+    told = [heard(lambda: fail("raised", 1))]
+    for name, value in (("transport", "float8"), ("timeout", 0), ("transport", "int16")):
+        asked = {"timeout": TIMEOUT, **({name: value} if wrong else {})}
+        told.append(heard(lambda asked=asked: distributed.train({"n_neurons": 16}, data, 2, **asked)))
+    model = distributed.train({"n_neurons": 16}, data, 3, timeout=TIMEOUT)
+    return told, model.decision_function(rows(n=300)[0])
+
+
+def two_groups():
+    """Two trainings at once, in two groups of the same processes."""
+    both = [dist.new_group([0, 1]) for _ in range(2)]
+
+    def work(kind, group):
+        data = rows(kind, 300)
+        params = {"n_neurons": 16, "n_jobs": 1}
+        model = distributed.train(params, mine(data), 20, task=task_of(kind), group=group, timeout=TIMEOUT)
+        return model.decision_function(data[0][:50])
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(work, ("dense", "classes"), both))
+
+
+def parts_of(what):
+    """Rows of some kind, and whose each is, of three workers."""
+    kind = {"one class": "classes", "columns": "sparse"}.get(what, "dense")
+    data = rows(kind, 300)
+    part = np.arange(300) % 3
+    if what == "empty":
+        part[part == 1] = 2
+    if what == "one row":
+        part = np.where(np.arange(300) == 7, 1, 2 * (part > 0))
+    if what == "one class":
+        part = np.minimum(data[1], 2)
+    if what == "columns":  # rows with the last columns are the last worker's
+        part = np.digitize([max(row.indices, default=0) for row in data[0]], [270, 285])
+    return kind, data, part
+
+
+def shares(*whats):
+    """Scores of models of unusual shares."""
+    found = []
+    for what in whats:
+        kind, (X, y), part = parts_of(what)
+        own = X[part == dist.get_rank()]
+        if what == "columns":
+            own = own[:, : own.indices.max() + 1]
+        data = own, y[part == dist.get_rank()]
+        model = distributed.train({"n_neurons": 32}, data, 4, task=task_of(kind), timeout=TIMEOUT)
+        found.append((data[0].shape, len(np.unique(data[1])), model.decision_function(X)))
+    return found
 
 
 def train_watched(kind, params, n_rounds):

@@ -36,8 +36,12 @@ def is_tensor(value: Any) -> bool:
 
 
 def host(array: Array) -> NDArray[Any]:
-    """The same numbers in NumPy: no copy where they are on the host already."""
-    return array.detach().cpu().resolve_conj().resolve_neg().numpy() if is_tensor(array) else np.asarray(array)
+    """The same numbers in NumPy: no copy where they are on the host already, in a dtype that NumPy has."""
+    if not is_tensor(array):
+        return np.asarray(array)
+    array = array.detach().cpu().resolve_conj().resolve_neg()
+    narrow = array.is_floating_point() and array.element_size() <= 2 and str(array.dtype) != "torch.float16"
+    return np.asarray((array.float() if narrow else array).numpy())
 
 
 def real_numbers(values: Any, name: str) -> NDArray[Any]:

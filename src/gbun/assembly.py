@@ -29,7 +29,7 @@ from gbun.defaults import (
 from gbun.description import Description
 from gbun.devices import Device, TorchDevice, device_of
 from gbun.dtypes import SUM, FloatArray
-from gbun.ensemble import Ensemble, Rows, TrainingRows
+from gbun.ensemble import Ensemble, Rows, TrainingRows, scaled
 from gbun.kernels import DevicePlan, Plan, TooLittle, make_device_plan, make_plan
 from gbun.kernels.device_plan import HEADS, round_bytes, stored_scores
 from gbun.kernels.linear import weight_count
@@ -47,8 +47,6 @@ from gbun.targets import Target
 
 Made = TypeVar("Made")
 Placed = tuple[TrainingRows, list[Evaluation]]
-Scaled = tuple[Features, dict[str, Features]]
-"""Features of the training rows, and of evaluation sets by name."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +81,8 @@ def assemble(
     n_rows, n_counting, total_weight = of_all_rows(shard, collective)
     family, scaling, objective, start, linear = beginning(problem, initial, settled, collective, n_counting)
     device, exact = device_of(parameters.device, parameters.tf32, pool.count), n_rows <= EXACT_ROWS
-
-    def scaled() -> Scaled:
-        return scaling.apply(shard.features), {name: scaling.apply(s.features) for name, s in problem.shards.items()}
-
-    # Tensors of a device are scaled there: that takes memory, is planned before, and done again if a plan fails.
-    sets = [shard, *problem.shards.values()]
-    there = isinstance(device, TorchDevice) and any(device.has(s.features.dense) for s in sets)
-    kept = None if there else scaled()
-    features, watched = kept or (shard.features, {name: s.features for name, s in problem.shards.items()})
+    features = scaled(shard.features, scaling, device)
+    watched = {name: scaled(s.features, scaling, device) for name, s in problem.shards.items()}
     metrics = metrics_for(parameters, objective)
     begins_linear = initial is None and starts_linear(settled.init or parameters.init, parameters, features)
     n_weights, buckets = 0, None
@@ -111,17 +102,11 @@ def assemble(
         # Penalties are judged by the objective's own metric, which sees every change; derivatives alone have none.
         metric = metrics[-1] if isinstance(objective, Custom) else get_metric(objective.default_metric())
         fitting = Fitting(buckets, objective, start, metric, collective, pool)
-
-        def fitted() -> tuple[FloatArray, LinearStart | None]:  # scaled rows are gone when it returns
-            features, watched = kept or in_memory(device, scaled, memory.n_bytes)
-            rows = replace(shard, features=features)
-            judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
-            return linear_start(problem, rows, judge, fitting, settled, n_counting)
-
-        start, linear = fitted()
+        judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
+        fit = partial(linear_start, problem, replace(shard, features=features), judge, fitting, settled, n_counting)
+        start, linear = in_memory(device, fit, memory.n_bytes) if isinstance(device, TorchDevice) else fit()
 
     def placed(plan: Plan | DevicePlan) -> Placed:
-        features, watched = kept or scaled()
         rows = TrainingRows(features, family, start, shard, pool, plan, exact, linear, device)
         evaluations = []
         for name, s in problem.shards.items():
@@ -157,7 +142,8 @@ def beginning(
         family = settled.family or family_for(parameters, shard.features, problem.schema, n_counting)
         scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
         objective = target.objective.prepared(shard.y, shard.weight, collective)
-        return family, scaling, objective, objective.start(shard.y, shard.weight, collective), None
+        start = collective.broadcast(objective.start(shard.y, shard.weight, collective))  # logarithms: the root's
+        return family, scaling, objective, start, None
     check_continuation(parameters, target, initial)
     e = initial.ensemble
     objective = target.objective if e.objective.name == "custom" else e.objective

@@ -30,7 +30,7 @@ from gbun.model import Model
 from gbun.networks import Family
 from gbun.objectives import Objective
 from gbun.rounds import Ahead, InTurn, Verdict, agreed, derivatives_of, evaluate, rounds_of
-from gbun.solve import Normaliser, minimise_convex, normaliser, solve_head
+from gbun.solve import Normaliser, minimise_together, normaliser, solve_head
 
 PLANNED = "rounds_planned"
 """What a checkpoint tells beside the parameters: how many rounds its training was to have."""
@@ -269,14 +269,13 @@ def step_length(training: Training, head: FloatArray) -> float:
     rows = training.rows
     d = rows.directions(head)
 
-    def along(alpha: float) -> tuple[float, float]:
+    def along(alpha: float) -> FloatArray:
         def part(at: slice) -> Array:
             return training.objective.along(rows.y[at], rows.scores[at] + alpha * d[at], rows.weight[at], d[at])
 
-        slope, curvature = training.collective.sum(rows.kernels.sum_rows(part))
-        return float(slope), float(curvature)
+        return rows.kernels.sum_rows(part)
 
-    return minimise_convex(along)
+    return minimise_together(training.collective, along)
 
 
 def means(evaluations: Sequence[Evaluations]) -> Evaluations:

@@ -241,7 +241,8 @@ def check(parameters: Parameters) -> None:
     for f in parameter_fields():
         value = getattr(parameters, f.name)
         if not f.metadata["range"].admits(value):
-            raise ValueError(f"{f.name} must be {f.metadata['range']}, got {value!r}")
+            hint = f.metadata["range"].hint(value) if isinstance(f.metadata["range"], DeviceName) else ""
+            raise ValueError(f"{f.name} must be {f.metadata['range']}, got {value!r}{hint}")
     group_size, K = parameters.group_size, parameters.n_neurons
     if group_size is not None and K is not None and K % group_size:
         raise ValueError(

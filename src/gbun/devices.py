@@ -239,8 +239,7 @@ def device_of(name: Any, tf32: bool = False, n_threads: int | None = None) -> De
     'cpu'
     """
     if not DeviceName().admits(name):
-        hint = f"; use {str(name)!r}" if DeviceName().admits(str(name)) else ""
-        raise ValueError(f"device must be {DeviceName()}, got {name!r}{hint}")
+        raise ValueError(f"device must be {DeviceName()}, got {name!r}{DeviceName().hint(name)}")
     return Device() if name == "cpu" else TorchDevice(name, tf32, n_threads)
 
 

@@ -23,7 +23,6 @@ from gbun.data.features import Schema
 from gbun.data.frames import check_names, is_frame
 from gbun.data.ingest import kind_of_rows
 from gbun.data.tensors import is_foreign, like_input, on_host
-from gbun.devices import device_of
 from gbun.model import Model, load_model
 from gbun.problem import Dataset
 from gbun.targets import check_labels, weight_array
@@ -73,14 +72,12 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _check_parameters(self) -> None:
-        objective, device = self.objective, self.device
+        objective = self.objective
         if isinstance(objective, str) and objective.startswith("<"):  # what load_model found
             raise ValueError(
                 f"objective {objective} is a function, which the file of this model does not hold; say it again, "
                 "set_params(objective=...), to train"
             )
-        if not isinstance(device, str):
-            device_of(device)  # tells what to write instead
         check(self)
 
     def _parameters(self) -> Parameters:

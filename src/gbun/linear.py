@@ -7,7 +7,8 @@ phi is what `LinearRows` makes of scaled features: dense columns, and sparse one
 penalised; it takes the place of the constant start, so it is left out where base margins do.
 
 The method is L-BFGS: what it needs of rows in a step are the gradient, a sum of the size of theta, and two numbers
-for each length of a step that is tried. Everything else is done on each worker alike, with the same bits.
+for each length of a step that is tried. These sums come together at the root, which says where to go and when it is
+enough; the others follow, so that all end with the same bits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gbun.kernels.linear import HISTORY, LinearRows
 from gbun.kernels.threads import Threads
 from gbun.metrics.base import Metric
 from gbun.objectives import Objective
-from gbun.solve import minimise_convex
+from gbun.solve import minimise_together
 
 PATH = tuple(4.0**k for k in range(2, -8, -1))  # penalties that are tried, the strongest first
 TOLERANCE = 2e-2  # of the gradient's size before the first step
@@ -120,16 +121,12 @@ class LinearFit:
         self.theta = np.zeros((self.rows.n_weights + 1, C), dtype=SUM)  # the last row is added to the start
         self.scores = np.empty((rows.n_rows, C), dtype=SUM)
         self.scores[:] = fitting.start if rows.base_margin is None else rows.base_margin
-        margins = self.collective.sum(np.array([0.0 if rows.base_margin is None else 1.0]))
-        self.free_intercept = not margins[0]
-        self.curvature = self._curvature()
-        self.penalised = np.append(np.ones(self.rows.n_weights), 0.0)
-        seen = np.count_nonzero(self.curvature[:-1])
-        self.unit = float(self.curvature[:-1].sum() / seen) if seen else 1.0
-        self.first_size: float | None = None
+        margins = self.collective.sum(np.array([0.0 if rows.base_margin is None else 1.0]), root=0)
+        curvature = self._curvature()
+        self.descent = Descent(curvature, not margins[0]) if self.collective.rank == 0 else None
 
     def _curvature(self) -> FloatArray:
-        """sum_i h_i phi_i^2 of each weight, then sum_i h_i, at the start."""
+        """sum_i h_i phi_i^2 of each weight, then sum_i h_i, at the start; to the root."""
         shard, h = self.shard, np.empty(self.shard.n_rows)
 
         def work(rows: slice) -> float:
@@ -138,28 +135,23 @@ class LinearFit:
             return float(h[rows].sum())
 
         total = sum(self.rows.threads.map(work, self.pieces), 0.0)
-        return self.collective.sum(np.append(self.rows.curvature(h), total))
+        return self.collective.sum(np.append(self.rows.curvature(h), total), root=0)
 
     def fit(self, l2: float, tolerance: float = TOLERANCE) -> None:
         """theta that minimises the loss with this penalty."""
-        penalty = (l2 * self.unit * self.penalised)[:, None]
-        scale = self.curvature[:, None] + penalty
-        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0)
-        if not self.free_intercept:
-            inverse[-1] = 0.0
-        gradient, memory = self._gradient(penalty), Memory(inverse)
+        if self.descent is not None:
+            self.descent.begin(l2, tolerance)
         for _ in range(MOST_STEPS):
-            size = float(np.sqrt(np.vdot(gradient, inverse * gradient)))
-            self.first_size = size if self.first_size is None else self.first_size
-            if not size > tolerance * self.first_size:
+            sums, direction = self._gradient(), np.zeros(self.theta.shape, dtype=MEMBERSHIP)
+            if self.descent is not None:
+                direction = self.descent.direction(sums, self.theta)
+            direction = self.collective.broadcast(direction).astype(SUM)
+            if not direction.any():
                 return
-            direction = -memory.times(gradient)
-            step = direction * self._move(direction, penalty, float(np.vdot(gradient, direction)))
-            before, gradient = gradient, self._gradient(penalty)
-            if not memory.learn(step, gradient - before):
-                return
+            self._move(direction)
 
-    def _gradient(self, penalty: FloatArray) -> FloatArray:
+    def _gradient(self) -> FloatArray:
+        """Of the loss without its penalty, to the root."""
         shard, g = self.shard, np.empty(self.scores.shape, dtype=SUM)
 
         def work(rows: slice) -> FloatArray:
@@ -167,33 +159,78 @@ class LinearFit:
             return np.asarray(g[rows].sum(axis=0))
 
         total = sum(self.rows.threads.map(work, self.pieces), np.zeros(g.shape[1]))
-        sums = self.collective.sum(np.concatenate([self.rows.gradient(g), total[None]]))
-        return sums + penalty * self.theta
+        return self.collective.sum(np.concatenate([self.rows.gradient(g), total[None]]), root=0)
 
-    def _move(self, direction: FloatArray, penalty: FloatArray, slope_at_zero: float) -> float:
-        """Take a step along `direction` that lessens the slope enough; its length."""
-        shard, d = self.shard, self.rows.scores(direction[:-1])
+    def _move(self, direction: FloatArray) -> None:
+        """Take a step along `direction` that lessens the slope enough."""
+        shard, descent, d = self.shard, self.descent, self.rows.scores(direction[:-1])
         d += direction[-1]
-        turn = penalty * direction
-        slope_of_penalty, curvature_of_penalty = np.vdot(turn, self.theta), np.vdot(turn, direction)
+        of_penalty = None if descent is None else descent.penalty_along(direction, self.theta)
 
-        def along(alpha: float) -> tuple[float, float]:
+        def along(alpha: float) -> FloatArray:
             def part(rows: slice) -> Array:
                 at = self.scores[rows] + alpha * d[rows]
                 return self.objective.along(shard.y[rows], at, shard.weight[rows], d[rows])
 
-            slope, curvature = self.collective.sum(sum(self.rows.threads.map(part, self.pieces), np.zeros(2)))
-            return slope + slope_of_penalty + alpha * curvature_of_penalty, curvature + curvature_of_penalty
+            own: FloatArray = sum(self.rows.threads.map(part, self.pieces), np.zeros(2))
+            if of_penalty is not None:
+                own += of_penalty
+                own[0] += alpha * of_penalty[1]
+            return own
 
-        alpha = minimise_convex(along, enough=ENOUGH, slope_at_zero=slope_at_zero)
+        slope_at_zero = 0.0 if descent is None else descent.slope
+        alpha = minimise_together(self.collective, along, ENOUGH, slope_at_zero)
         self.theta += alpha * direction
         self.scores += alpha * d
-        return alpha
+        if descent is not None:
+            descent.step = direction * alpha
 
     def result(self, l2: float) -> tuple[FloatArray, LinearStart]:
         """The start with the intercept in it, and the weights."""
         weights = self.theta[:-1].astype(HEAD)
         return self.fitting.start + self.theta[-1], LinearStart(self.fitting.buckets, weights, l2)
+
+
+class Descent:
+    """Where to go next, from sums over all workers' rows: what the root thinks. It thinks alone, because a last bit in
+    which processors differ could make one of them stop while others wait for it."""
+
+    def __init__(self, curvature: FloatArray, free_intercept: bool) -> None:
+        self.curvature, self.free_intercept = curvature, free_intercept
+        seen = np.count_nonzero(curvature[:-1])
+        self.unit = float(curvature[:-1].sum() / seen) if seen else 1.0
+        self.first_size: float | None = None
+
+    def begin(self, l2: float, tolerance: float) -> None:
+        """Another penalty."""
+        penalised = np.append(np.ones(len(self.curvature) - 1), 0.0)
+        self.penalty, self.tolerance = (l2 * self.unit * penalised)[:, None], tolerance
+        scale = self.curvature[:, None] + self.penalty
+        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0)
+        if not self.free_intercept:
+            inverse[-1] = 0.0
+        self.memory = Memory(inverse)
+        self.gradient: FloatArray | None = None
+        self.step = np.zeros(0)  # that was taken last
+
+    def direction(self, sums: FloatArray, theta: FloatArray) -> FloatArray:
+        """The next one; zeros say that it is enough."""
+        before, self.gradient = self.gradient, sums + self.penalty * theta
+        nowhere = np.zeros(theta.shape, dtype=MEMBERSHIP)
+        if before is not None and not self.memory.learn(self.step, self.gradient - before):
+            return nowhere
+        size = float(np.sqrt(np.vdot(self.gradient, self.memory.inverse * self.gradient)))
+        self.first_size = size if self.first_size is None else self.first_size
+        if not size > self.tolerance * self.first_size:
+            return nowhere
+        found = -self.memory.times(self.gradient)
+        self.slope = float(np.vdot(self.gradient, found.astype(SUM)))
+        return found
+
+    def penalty_along(self, direction: FloatArray, theta: FloatArray) -> tuple[float, float]:
+        """What the penalty adds to the slope at 0, and to the curvature."""
+        turn = self.penalty * direction
+        return float(np.vdot(turn, theta)), float(np.vdot(turn, direction))
 
 
 class Memory:
@@ -222,7 +259,7 @@ class Memory:
         q *= self.inverse * self.scale
         for (step, change, rho), weight in zip(self.pairs, reversed(weights), strict=True):
             q += (weight - np.float32(rho * np.vdot(change, q))) * step
-        return q.astype(SUM)
+        return q
 
 
 def pieces_of(n_rows: int, n_scores: int) -> list[slice]:

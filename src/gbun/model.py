@@ -17,7 +17,7 @@ from gbun.data.tensors import like_input, on_host
 from gbun.description import Description
 from gbun.devices import Device, TorchDevice, device_of
 from gbun.dtypes import FloatArray
-from gbun.ensemble import Ensemble, Rows
+from gbun.ensemble import Ensemble, Rows, scaled
 from gbun.kernels.device_plan import FEW_ROWS, least_bytes, most_bytes, round_bytes, smallest
 from gbun.kernels.threads import Threads, one_blas_thread, thread_count, threads
 from gbun.memory import SHARE_OF_FREE
@@ -125,6 +125,7 @@ class Model:
         where = device_of(device, n_threads=thread_count(n_jobs))
         features, margin = self._read(X, base_margin, where)
         pool, e = Threads(n_jobs), self.ensemble
+        features = scaled(features, e.scaling, where)
         if isinstance(where, TorchDevice):  # all rows' scores stay there
             size = features, e.family.n_outputs, e.n_scores, where
             least, most = smallest(*size).n_bytes + round_bytes(e.family, e.n_scores), most_bytes(*size)
@@ -179,6 +180,7 @@ class Model:
         self, ensemble: Ensemble, features: Features, margin: Array | None, pool: Threads, device: Device
     ) -> Array | None:
         """Scores of some rows; None where a device has too little memory for so many."""
+        features = scaled(features, ensemble.scaling, device)
         if not isinstance(device, TorchDevice):
             return ensemble.scores(self._rows(features, margin, pool, device))
         size = features, ensemble.family.n_outputs, ensemble.n_scores, device
@@ -198,8 +200,9 @@ class Model:
         return features, None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)
 
     def _rows(self, features: Features, margin: Array | None, pool: Threads, device: Device, budget: int = 0) -> Rows:
-        e, scaled = self.ensemble, self.ensemble.scaling.apply(features)
-        return Rows(scaled, e.family, e.start, margin, pool, linear=e.linear, device=device, budget=budget)
+        """`features` are scaled."""
+        e = self.ensemble
+        return Rows(features, e.family, e.start, margin, pool, linear=e.linear, device=device, budget=budget)
 
     def _check_probabilities(self) -> None:
         objective = self.ensemble.objective

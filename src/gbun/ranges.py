@@ -163,6 +163,14 @@ class DeviceName:
     def admits(self, value: object) -> bool:
         return isinstance(value, str) and self.written.fullmatch(value) is not None
 
+    def hint(self, value: object) -> str:
+        """torch's own devices are written as words.
+
+        >>> DeviceName().hint("cpu0"), DeviceName().hint(type("Device", (), {"__str__": lambda self: "cuda:1"})())
+        ('', "; use 'cuda:1'")
+        """
+        return f"; use {str(value)!r}" if not self.admits(value) and self.admits(str(value)) else ""
+
 
 @dataclass(frozen=True)
 class Anything:

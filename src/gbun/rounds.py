@@ -94,7 +94,7 @@ class Ahead:
         run, message, self.t = self.training, Message(), t
         if t < self.last:
             if self._next is None:  # the first round: there was no message that its moments could ride in
-                self._next = run.normaliser(self.courier.sum(self._forward(t)))
+                self._next = self._first_normaliser(self._forward(t))
                 self._moments = self._forward(t + 1)
             self.norm = self._next
             A, B, curvature = run.rows.second_pass(self.norm, derivatives_of(run), run.sample_of(t))
@@ -108,6 +108,14 @@ class Ahead:
         if t < self.last:
             self._moments = self._forward(t + 2)
         self._sums = message.divided(sent())
+
+    def _first_normaliser(self, moments: FloatArray) -> Normaliser:
+        """From the sums over all workers' rows, by the root, as those of later rounds."""
+        total, told = self.courier.sum(moments, root=0), np.zeros(moments.shape, dtype=MEMBERSHIP)
+        if self.courier.rank == 0:
+            found = self.training.normaliser(total)
+            told = np.stack([found.centre, found.factor])
+        return Normaliser(*self.courier.broadcast(told))
 
     def _forward(self, t: int) -> FloatArray:
         run = self.training

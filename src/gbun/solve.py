@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from gbun.collectives import Collective
 from gbun.dtypes import HEAD, MEMBERSHIP, FloatArray
 
 CONSTANT = 2.0**-22  # a deviation below float32's resolution at the mean: no information, only rounding
@@ -147,6 +148,38 @@ def minimise_convex(
             break
     descends = low.alpha * low.slope + (high.alpha - low.alpha) * high.slope < 0.0  # at most, from 0 to high
     return high.alpha if descends and high.slope < -low.slope else low.alpha
+
+
+def minimise_together(
+    collective: Collective,
+    along: Callable[[float], FloatArray],
+    enough: float = 0.1,
+    slope_at_zero: float | None = None,
+) -> float:
+    """`minimise_convex` of a function that is a sum over all workers' rows; `along` gives what this worker's add.
+
+    The root searches, and tells the others what to try: were each to search by itself, a last bit in which processors
+    differ could make one of them stop while others wait for it. A try takes two numbers up and two down. Whether the
+    slope at 0 is known must be the same on all workers; what it is only matters at the root.
+    """
+    first = 0.0 if slope_at_zero is None else 1.0  # where every search begins: nobody has to be told
+    at_first = collective.sum(along(first), root=0)
+
+    def told(alpha: float, found: bool) -> tuple[float, bool]:
+        alpha, over = collective.broadcast(np.array([alpha, float(found)])).tolist()
+        return alpha, bool(over)
+
+    def of_all(alpha: float) -> tuple[float, float]:  # no step is asked for twice
+        slope, curvature = at_first if alpha == first else collective.sum(along(told(alpha, False)[0]), root=0)
+        return float(slope), float(curvature)
+
+    if collective.rank == 0:
+        return told(minimise_convex(of_all, enough=enough, slope_at_zero=slope_at_zero), True)[0]
+    alpha, found = told(first, False)
+    while not found:
+        collective.sum(along(alpha), root=0)
+        alpha, found = told(alpha, False)
+    return alpha
 
 
 def _is_sound(a: Tried, b: Tried) -> bool:

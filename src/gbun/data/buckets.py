@@ -90,4 +90,5 @@ def distinct(ids: IntArray, collective: Collective) -> float:
         untouched = int((collective.sum(hit) == 0.0).sum())
         if untouched > 0.05 * counters.n:  # enough to tell; otherwise count again with more
             break
-    return max(1.0, counters.n * float(np.log(counters.n / max(1, untouched))))
+    seen = counters.n * np.log(counters.n / max(1, untouched))
+    return max(1.0, float(collective.broadcast(np.array([seen]))[0]))  # the root's: not all logarithms are alike

@@ -11,12 +11,29 @@ from gbun.dtypes import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
+class There:
+    """Where a device has the same entries in memory of its own, as they came: it need not get them again."""
+
+    ids: Array  # int32 or int64
+    values: Array | None = None  # float32; None where others take their place
+
+    def __getitem__(self, entries: slice) -> There:
+        return There(self.ids[entries], None if self.values is None else self.values[entries])
+
+
+@dataclass(frozen=True)
 class Entries:
     """Compressed sparse rows whose columns are 64-bit feature ids: nothing here grows with the largest id."""
 
     indptr: IntArray
     ids: IntArray
     values: FloatArray
+    there: There | None = None
+
+    def valued(self, values: FloatArray) -> Entries:
+        """The same entries with other values, which a device does not have; it may be that they are not others."""
+        there = self.there if values is self.values or self.there is None else There(self.there.ids)
+        return Entries(self.indptr, self.ids, values, there)
 
     @property
     def row_of_entry(self) -> IntArray:
@@ -52,14 +69,15 @@ class Features:
         if sparse is not None:
             entries = slice(int(sparse.indptr[first]), int(sparse.indptr[last]))
             indptr = sparse.indptr[first : last + 1] - sparse.indptr[first]
-            sparse = Entries(indptr, sparse.ids[entries], sparse.values[entries])
+            there = None if sparse.there is None else sparse.there[entries]
+            sparse = Entries(indptr, sparse.ids[entries], sparse.values[entries], there)
         return Features(last - first, None if self.dense is None else self.dense[first:last], sparse)
 
     def contiguous(self) -> Features:
         """The same rows in arrays that lie in memory element by element; a copy only where they do not."""
         dense, sparse = self.dense, self.sparse
         if sparse is not None:
-            sparse = Entries(sparse.indptr, *(np.ascontiguousarray(a) for a in (sparse.ids, sparse.values)))
+            sparse = Entries(sparse.indptr, np.ascontiguousarray(sparse.ids), np.ascontiguousarray(sparse.values))
         if isinstance(dense, np.ndarray):
             dense = np.ascontiguousarray(dense)
         return Features(self.n_rows, dense, sparse)

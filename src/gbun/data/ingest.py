@@ -6,6 +6,7 @@ Nothing is densified, no vocabulary is kept, and no memory grows with the larges
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from gbun.arrays import host, is_tensor
 from gbun.data import frames
 from gbun.data.features import Entries, Features, Schema
-from gbun.data.tensors import matrix
+from gbun.data.tensors import matrix, there
 from gbun.dtypes import FloatArray
 from gbun.networks import hash_name
 
@@ -32,7 +33,7 @@ NO_COLUMNS = ": nothing to learn from or to predict by"
 
 
 def ingest(X: Any, name: str = "X", tensors: bool = False, share: bool = False) -> tuple[Features, Schema]:
-    """Features and the schema to remember them by. With `tensors`, dense ones stay tensors.
+    """Features and the schema to remember them by. With `tensors`, these stay where they are.
 
     A worker's `share` of the rows may have no columns: others may have some.
 
@@ -40,10 +41,19 @@ def ingest(X: Any, name: str = "X", tensors: bool = False, share: bool = False) 
     >>> features.sparse.indptr, schema.kind
     (array([0, 2, 3]), 'names')
     """
-    features, schema = _ingest(matrix(X, tensors, name), name)
+    rows = matrix(X, tensors, name)
+    features, schema = _ingest(rows, name)
+    features = _where_they_are(features, X, rows) if tensors else features
     if schema.n_columns == 0 and not share:
         raise ValueError(f"{name} has no columns{NO_COLUMNS}")
     return features, schema
+
+
+def _where_they_are(features: Features, X: Any, rows: Any) -> Features:
+    """Sparse features that remember the tensor they came from; `rows` are what `matrix` made of it."""
+    if features.sparse is None:
+        return features
+    return replace(features, sparse=replace(features.sparse, there=there(X, features.sparse.ids, rows)))
 
 
 def _ingest(X: Any, name: str) -> tuple[Features, Schema]:
@@ -100,7 +110,8 @@ def conform(
     turned into what the model was scaled for. A worker's `share` of the rows may be a sparse matrix with fewer columns,
     or a frame with a column that is missing everywhere, whatever its type.
     """
-    X = matrix(X, tensors, name)
+    given, X = X, matrix(X, tensors, name)
+    rows = X
     if share and schema.kind == "array" and scipy.sparse.issparse(X):
         X = _with_columns(X, schema.n_columns or 0, name)
     if schema.kind == "array" and scipy.sparse.issparse(X) == dense:
@@ -127,7 +138,7 @@ def conform(
         )
     if found.n_columns != schema.n_columns:
         raise ValueError(f"{name} has {found.n_columns} features, the model was trained on {schema.n_columns}")
-    return features
+    return _where_they_are(features, given, rows) if tensors else features
 
 
 def _with_columns(X: Any, n_columns: int, name: str) -> Any:

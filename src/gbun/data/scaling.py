@@ -16,7 +16,7 @@ sake of float32 even where no scaling is wanted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax
 TEXT = ("log", "idf", "unit")
 TINY = float(np.finfo(MEMBERSHIP).tiny)  # below it an inverse is beyond float32
 PIECE = 2**16  # numbers of each worker that are gathered at a time
+SCALED_ROWS = 2**12  # of dense columns that are scaled at a time
 EVEN = 0.1  # rows whose numbers of entries deviate less than this from their mean are one-hot rows
 
 
@@ -93,26 +94,15 @@ class Scaling:
     def dense_steps(self) -> tuple[str, ...]:
         return dense_steps(self.name)
 
-    def apply(self, features: Features) -> Features:
+    def apply(self, features: Features, in_place: bool = False) -> Features:
+        """Scaled rows. `in_place`: dense columns stay as they are, and are scaled whenever some of them are read."""
         dense, sparse = features.dense, features.sparse
         if dense is not None and self.dense is not None:
-            dense = self._dense(dense, self.dense)
+            columns = ScaledColumns(dense, self.dense, self.dense_steps)
+            dense = columns if in_place else columns.copy()
         if sparse is not None:
             sparse = self._sparse(sparse)
         return Features(features.n_rows, dense, sparse)
-
-    def _dense(self, X: Array, scale: ColumnScale) -> Array:
-        """float32 columns, where X is; chunk by chunk, so that no float64 copy of X is made."""
-        xp = namespace(X)
-        out = xp.empty(X.shape, dtype=xp.float32, device=device(X))
-        for first in range(0, len(X), 4096):
-            block = widened(X[first : first + 4096])
-            block = logarithm(block) if "log" in self.dense_steps else block
-            block = scale.apply_dense(block, missing_is_zero="standard" not in self.dense_steps)
-            if "unit" in self.dense_steps:
-                block /= _positive(xp.sqrt(xp.sum(block * block, axis=1)))[:, None]
-            out[first : first + 4096] = xp.clip(block, -FAR, FAR)
-        return out
 
     def _sparse(self, entries: Entries) -> Entries:
         values = entries.values
@@ -127,7 +117,58 @@ class Scaling:
         if "unit" in self.sparse_steps:
             lengths = np.sqrt(row_sums(entries.indptr, np.square(values.astype(SUM))))
             values = values / np.repeat(_positive(lengths), np.diff(entries.indptr))
-        return Entries(entries.indptr, entries.ids, values.astype(MEMBERSHIP, copy=False))
+        return entries.valued(values.astype(MEMBERSHIP, copy=False))
+
+
+class ScaledColumns:
+    """Dense columns where they are, as they came: float32 and scaled whenever some rows are written somewhere.
+
+    >>> X = np.array([[1.0, 5.0], [3.0, 9.0]])
+    >>> columns = ScaledColumns(X, ColumnScale(np.array([2.0, 7.0]), np.array([1.0, 0.5])), ("standard",))
+    >>> np.asarray(columns[1:])
+    array([[1., 1.]], dtype=float32)
+    """
+
+    def __init__(self, X: Array, scale: ColumnScale, steps: tuple[str, ...]) -> None:
+        self.X, self.steps = X, steps
+        wide = widened(X[:0])
+        self.scale = ColumnScale(like(scale.centre, wide), like(scale.factor, wide))  # once, not block by block
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.X.shape[0]), int(self.X.shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> ScaledColumns:
+        """Some rows; without a copy, where they are a slice."""
+        return ScaledColumns(self.X[rows], self.scale, self.steps)
+
+    def into(self, out: Array) -> None:
+        """Chunk by chunk, so that no float64 copy is made."""
+        xp = namespace(self.X)
+        for first in range(0, len(self), SCALED_ROWS):
+            block = widened(self.X[first : first + SCALED_ROWS])
+            block = logarithm(block) if "log" in self.steps else block
+            block = self.scale.apply_dense(block, missing_is_zero="standard" not in self.steps)
+            if "unit" in self.steps:
+                block /= _positive(xp.sqrt(xp.sum(block * block, axis=1)))[:, None]
+            out[first : first + SCALED_ROWS] = xp.clip(block, -FAR, FAR)
+
+    def copy(self) -> Array:
+        """All of them, where they are."""
+        xp = namespace(self.X)
+        out = xp.empty(self.shape, dtype=xp.float32, device=device(self.X))
+        self.into(out)
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """All of them, on the host; a device need not have room for them."""
+        out = np.empty(self.shape, dtype=MEMBERSHIP)
+        for first in range(0, len(self), SCALED_ROWS):
+            out[first : first + SCALED_ROWS] = host(self[first : first + SCALED_ROWS].copy())
+        return out if dtype is None else out.astype(dtype, copy=False)
 
 
 def dense_steps(name: str) -> tuple[str, ...]:
@@ -162,7 +203,7 @@ def fit_scaling(
     sparse_steps: tuple[str, ...] = ()
     dense = sparse = shared = None
     if features.dense is not None:
-        dense = _fit_dense(dense_steps(name), features.dense, weight, collective)
+        dense = _told(_fit_dense(dense_steps(name), features.dense, weight, collective), collective)
     if features.sparse is not None:
         sparse_steps = seen_steps(features.sparse, weight, schema.kind, collective) if steps is None else steps
         entries = features.sparse
@@ -170,10 +211,16 @@ def fit_scaling(
             entries = Entries(entries.indptr, entries.ids, logarithm(entries.values))
         n_columns = schema.n_columns if schema.kind == "array" else None
         if "standard" in sparse_steps:
-            sparse = _fit_sparse(entries, weight, n_columns, collective)
+            sparse = _told(_fit_sparse(entries, weight, n_columns, collective), collective)
         elif {"idf", "max_abs"} & set(sparse_steps):
             shared = _fit_shared(sparse_steps, entries, weight, n_columns, collective)
     return Scaling(name, dense, sparse, shared, sparse_steps)
+
+
+def _told(scale: ColumnScale, collective: Collective) -> ColumnScale:
+    """As the root has made it of the sums: workers need not agree on the last bit of a logarithm, but in models."""
+    centre, factor = collective.broadcast(np.stack([scale.centre, scale.factor]))
+    return replace(scale, centre=centre, factor=factor)
 
 
 def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Collective) -> tuple[str, ...]:
@@ -206,7 +253,7 @@ def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Coll
     if not n:
         return ()
     mean = n_present / n
-    even = squares / n - mean**2 <= (EVEN * mean) ** 2
+    even = bool(collective.broadcast(np.array([squares / n - mean**2 <= (EVEN * mean) ** 2]))[0])  # the root decides
     if not many and (even or kind in ("names", "frame")):
         return ()
     if not other and not even and kind != "names":
@@ -231,7 +278,7 @@ def _fit_shared(
         largest = np.zeros(buckets.n)
         np.maximum.at(largest, places, size)
         factor = _inverse(_maximum(largest, collective))
-    return BucketScale(buckets, factor.astype(MEMBERSHIP))
+    return BucketScale(buckets, collective.broadcast(factor.astype(MEMBERSHIP)))
 
 
 def _maximum(values: NDArray[Any], collective: Collective) -> NDArray[Any]:
@@ -258,8 +305,8 @@ def _fit_dense(steps: tuple[str, ...], X: Array, weight: FloatArray, collective:
         return ColumnScale(np.zeros(m), np.where(rows > 0, 1.0 + np.log((1.0 + total) / (1.0 + rows)), 0.0))
     if "max_abs" in steps:
         largest = np.zeros(m)
-        for top in range(0, len(X), 4096):
-            block = np.abs(host(X[top : top + 4096]).astype(SUM))[weight[top : top + 4096] > 0]
+        for top in range(0, len(X), SCALED_ROWS):
+            block = np.abs(host(widened(X[top : top + SCALED_ROWS])))[weight[top : top + SCALED_ROWS] > 0]
             largest = np.fmax(largest, np.fmax.reduce(block, axis=0, initial=0.0))
         largest = np.log1p(largest) if "log" in steps else largest
         return ColumnScale(np.zeros(m), _inverse(_maximum(largest, collective)))
@@ -285,15 +332,15 @@ def _column_sums(X: Array, weight: FloatArray, shift: FloatArray, what: str, log
     """Per column, the weighted sum over known values of 1 ("known"), of 1 where not 0 ("present"), of value - shift
     ("sum") or of its square ("squares")."""
     total, xp = np.zeros(X.shape[1]), namespace(X)
-    for start in range(0, len(X), 4096):
-        block = widened(X[start : start + 4096])
+    for start in range(0, len(X), SCALED_ROWS):
+        block = widened(X[start : start + SCALED_ROWS])
         block = (logarithm(block) if log else block) - like(shift, block)
         known = ~xp.isnan(block)
         block[~known] = 0.0
         with np.errstate(over="ignore"):
             values = {"known": known, "present": block != 0.0, "sum": block}.get(what)
             values = block * block if values is None else xp.astype(values, block.dtype)
-            total += host(like(weight[start : start + 4096], block) @ values)
+            total += host(like(weight[start : start + SCALED_ROWS], block) @ values)
     return total
 
 

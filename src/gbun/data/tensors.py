@@ -1,6 +1,7 @@
 """Arrays of other libraries, in and out: torch's tensors, dense and CSR, and whatever speaks DLPack.
 
-On the host NumPy looks at the memory they have. A dense tensor on another device stays there.
+On the host NumPy looks at the memory they have. Tensors on another device stay there; of sparse ones the host gets a
+copy, too, for what is made of them before the first round.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from gbun.arrays import host, is_tensor, load_torch, namespace
+from gbun.data.features import There
 
 OUTPUTS = ("numpy", "input")
 CPU = 1  # as DLPack numbers devices
@@ -57,6 +59,14 @@ def matrix(X: Any, keep: bool = False, name: str = "X") -> Any:
     return X if keep else host(X)
 
 
+def there(X: Any, ids: Any, rows: Any) -> There | None:
+    """The memory of the CSR tensor X, where `ids` are those of `rows`, NumPy's view or copy of it, as it came."""
+    if not is_tensor(X) or str(X.layout) != "torch.sparse_csr" or ids is not getattr(rows, "indices", None):
+        return None
+    own, values = X.detach().col_indices(), X.detach().values()
+    return There(own, values if str(values.dtype) == "torch.float32" else None)
+
+
 def as_tensor_or_numpy(value: Any, name: str) -> Any:
     """Another library's array through DLPack: NumPy's on the host, torch's elsewhere and for dtypes NumPy lacks."""
     if is_tensor(value):
@@ -77,12 +87,11 @@ def as_tensor_or_numpy(value: Any, name: str) -> Any:
 
 
 def _readable(tensor: Any, name: str) -> Any:
-    """Numbers of a kind that NumPy has."""
+    """Numbers that can be computed with."""
     if tensor.device.type == "meta" or tensor.is_quantized:
         what = "on the meta device, which holds none" if tensor.device.type == "meta" else f"of dtype {tensor.dtype}"
         raise ValueError(f"{name} must be a tensor of numbers, got one {what}")
-    narrow = tensor.is_floating_point() and tensor.element_size() <= 2 and str(tensor.dtype) != "torch.float16"
-    return tensor.float() if narrow else tensor
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor
 
 
 def _csr(tensor: Any, name: str) -> Any:

@@ -1,22 +1,26 @@
 """Rows on a device, batch by batch: all of them there for good, or sent through two buffers that are allocated once.
 
+Tensors that the device has already are read where they are. Dense columns that are not scaled yet become so in a buffer
+for one batch.
+
 Batches are cut so that their non-zeros are even. A batch has room for max(longest row, nnz / batches) entries, as in
 the paper, and for some number of rows; it is full when either is, so no data can overflow it, however uneven rows are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gbun.arrays import Array
-from gbun.data.features import Features
+from gbun.data.features import Features, There
+from gbun.data.scaling import ScaledColumns
 from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
-from gbun.kernels.portable import words
+from gbun.kernels.portable import words, words_there
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,19 @@ class Room:
 
     rows: int
     entries: int
+
+
+def there_of(features: Features, device: Device) -> There | None:
+    """Sparse entries that the device has already."""
+    there = None if features.sparse is None else features.sparse.there
+    return there if there is not None and isinstance(device, TorchDevice) and device.has(there.ids) else None
+
+
+def stays(features: Features, device: Device) -> bool:
+    """Whether the device has the rows already, and reads them where they are; dense columns are scaled then, or will
+    be, when they are read."""
+    dense = features.dense.X if isinstance(features.dense, ScaledColumns) else features.dense
+    return (isinstance(device, TorchDevice) and device.has(dense)) or there_of(features, device) is not None
 
 
 def room_for(features: Features, n_batches: int, most_rows: int) -> Room:
@@ -84,7 +101,7 @@ class Batches:
 
     `resident`: everything is put on the device once, and batches are views of it. Otherwise two buffers with room for a
     batch each take turns: while one is computed with, the next batch is copied into the other, by the device itself
-    where it can (pinned memory, a stream of its own).
+    where it can (pinned memory, a stream of its own). What `stays` is never copied, but scaled batch by batch.
     """
 
     def __init__(
@@ -92,8 +109,11 @@ class Batches:
     ) -> None:
         self.cuts = cut_evenly(features, room)
         self.totals = [0.0 if weight is None else float(weight[at].sum(dtype=SUM)) for at in self.cuts]
-        source = _Source(features)
-        if resident:
+        source = _Source(features, device)
+        self._columns = features.dense if isinstance(features.dense, ScaledColumns) else None
+        if self._columns is not None:
+            self._scaled, self._scaled_rows = device.empty(room.rows, self._columns.shape[1]), slice(0, 0)
+        elif resident:
             whole = {name: device.put(values) for name, values in source.whole().items()}
             self._held = [{name: device.put(part) for name, part in source.part(at, whole).items()} for at in self.cuts]
         else:
@@ -104,9 +124,21 @@ class Batches:
         return len(self.cuts)
 
     def __iter__(self) -> Iterator[Batch]:
-        parts = self._held if hasattr(self, "_held") else self._sent()
+        if self._columns is not None:
+            parts: Iterable[dict[str, Array]] = self._written(self._columns)
+        else:
+            parts = self._held if hasattr(self, "_held") else self._sent()
         for at, total, arrays in zip(self.cuts, self.totals, parts, strict=True):
             yield Batch(at, total, **arrays)
+
+    def _written(self, columns: ScaledColumns) -> Iterator[dict[str, Array]]:
+        """Each batch of columns as it is scaled; a single one stays scaled from pass to pass."""
+        for at in self.cuts:
+            dense = self._scaled[: at.stop - at.start]
+            if at != self._scaled_rows:
+                columns[at].into(dense)
+                self._scaled_rows = at
+            yield {"dense": dense}
 
     def _sent(self) -> Iterator[dict[str, Array]]:
         """Each batch in its buffers; the next one is on its way by then."""
@@ -129,14 +161,15 @@ class Batches:
 class _Source:
     """Features in the arrays that travel, by the names `Batch` has for them."""
 
-    def __init__(self, features: Features) -> None:
+    def __init__(self, features: Features, device: Device) -> None:
         self.arrays: dict[str, Any] = {}
-        self.sparse = features.sparse
+        self.sparse, there = features.sparse, there_of(features, device)
         if features.dense is not None:
             self.arrays["dense"] = features.dense
         if features.sparse is not None:
-            low, high = words(features.sparse.ids)
-            self.arrays |= {"low": low, "high": high, "values": features.sparse.values}
+            low, high = words(features.sparse.ids) if there is None else words_there(there.ids)
+            values = features.sparse.values if there is None or there.values is None else there.values
+            self.arrays |= {"low": low, "high": high, "values": values}
 
     def whole(self) -> dict[str, Any]:
         return self.arrays

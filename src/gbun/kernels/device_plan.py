@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gbun.data.features import Features
+from gbun.data.scaling import SCALED_ROWS
 from gbun.devices import Device
-from gbun.kernels.batches import Room, room_for
+from gbun.kernels.batches import Room, room_for, stays
 from gbun.kernels.portable import RUN
 from gbun.kernels.underway import AHEAD
 from gbun.memory import SHARE_OF_FREE, megabytes
@@ -24,7 +25,7 @@ SCORE_BYTES = 80  # of a score while derivatives are made of it
 WEIGHT_BYTES = 11  # of a weight that is made: it, its hash, and whether it revives an output
 WAITING = 16  # batches whose moments may still be on the device
 PLACE_BYTES = 32  # of an entry while its weights are made: which row it belongs to
-SCALED_ROWS, SCALED_BYTES = 2**12, 40  # that are scaled at a time, and of each of their numbers meanwhile
+SCALED_BYTES = 40  # of a number of a dense column while it is scaled
 
 
 # Features stay, outputs are held, rows of a batch at least: what is tried, one after the other.
@@ -134,12 +135,9 @@ def make_device_plan(
         own = {
             "features": placement.n_bytes,
             "network outputs, then memberships": 4 * K * n * (AHEAD if ahead else 1) if hold else 0,
-            "a batch while it is computed": max(
-                scaling_bytes(features, device),
-                working_bytes(features, placement.room, K, C, exact, score_bytes)
-                + (8 * rows * K if gram_share < 1.0 else 0)
-                + 4 * K * (WAITING + 1) * (2 * (rows // RUN + 1) + 1),
-            ),
+            "a batch while it is computed": working_bytes(features, placement.room, K, C, exact, score_bytes)
+            + (8 * rows * K if gram_share < 1.0 else 0)
+            + 4 * K * (WAITING + 1) * (2 * (rows // RUN + 1) + 1),
         }
         return tuple((name, size) for name, size in (needed | own).items() if size)
 
@@ -163,16 +161,21 @@ def placements(
 ) -> Iterator[Placement]:
     """Batches that become smaller and smaller, of features that stay on the device, or of which it holds two batches.
 
-    Features that are there already stay, and cost what their scaled copy does, which is made there.
+    Features that are there already stay, and cost what is made of them.
     """
-    if device.has(features.dense) and not resident:
+    there = stays(features, device)
+    if there and not resident:
         return
     n, most_rows = features.n_rows, max(FEW_ROWS, OUTPUTS // max(K, 10 * C))
     batches = max(1 if resident else 2, -(-n // most_rows))
-    whole = feature_bytes(features, Room(n, _entries(features)))
+    whole = Room(n, _entries(features))
     while True:
         room = room_for(features, batches, most_rows)
-        yield Placement(resident, room, whole if resident else 2 * feature_bytes(features, room))
+        if there:
+            n_bytes = made_bytes(features, whole, room)
+        else:
+            n_bytes = feature_bytes(features, whole) if resident else 2 * feature_bytes(features, room)
+        yield Placement(resident, room, n_bytes)
         if batches * least_rows >= n:
             return
         batches *= 2
@@ -194,7 +197,8 @@ def place(features: Features, K: int, C: int, budget: int, device: Device) -> Pl
 def smallest(features: Features, K: int, C: int, device: Device) -> Placement:
     """Batches as small as is still of use, and what rows that are only predicted then need with their scores."""
     room = room_for(features, max(1, -(-features.n_rows // FEW_ROWS)), FEW_ROWS)
-    return Placement(device.has(features.dense), room, _needed(features, features.n_rows, room, K, C, device))
+    whole = Room(features.n_rows, _entries(features))
+    return Placement(stays(features, device), room, _needed(features, whole, room, K, C, device))
 
 
 def most_bytes(features: Features, K: int, C: int, device: Device) -> int:
@@ -212,26 +216,19 @@ def least_bytes(features: Features, family: Family, C: int, n_rounds: int, devic
         indptr = features.sparse.indptr
         entries = int((indptr[n:] - indptr[: len(indptr) - n]).max(initial=0))
     own = round_bytes(family, C)
-    return _needed(features, n, Room(n, entries), K, C, device) + min(n_rounds * own, max(HEADS, own))
+    room = Room(n, entries)
+    return _needed(features, room, room, K, C, device) + min(n_rounds * own, max(HEADS, own))
 
 
-def _needed(features: Features, n: int, room: Room, K: int, C: int, device: Device) -> int:
-    """Bytes for predictions of `n` rows in batches."""
-    there = device.has(features.dense)
-    whole = feature_bytes(features, Room(n, _entries(features))) if there else 2 * feature_bytes(features, room)
-    computed = max(working_bytes(features, room, K, C, False), scaling_bytes(features, device))
-    return whole + computed + stored_scores(n, C, device)
+def _needed(features: Features, rows: Room, room: Room, K: int, C: int, device: Device) -> int:
+    """Bytes for predictions of some rows in batches."""
+    there = stays(features, device)
+    own = made_bytes(features, rows, room) if there else 2 * feature_bytes(features, room)
+    return own + working_bytes(features, room, K, C, False) + stored_scores(rows.rows, C, device)
 
 
 def stored_scores(n: int, C: int, device: Device) -> int:
     return (8 if device.has_float64 else 4) * n * C
-
-
-def scaling_bytes(features: Features, device: Device) -> int:
-    """Of dense columns that are there, while they are scaled, besides the copy that it makes."""
-    if features.dense is None or not device.has(features.dense):
-        return 0
-    return SCALED_BYTES * min(features.n_rows, SCALED_ROWS) * int(features.dense.shape[1])
 
 
 def round_bytes(family: Family, C: int) -> int:
@@ -246,6 +243,13 @@ def round_bytes(family: Family, C: int) -> int:
 def feature_bytes(features: Features, room: Room) -> int:
     dense = 0 if features.dense is None else 4 * features.dense.shape[1] * room.rows
     return dense + (0 if features.sparse is None else ENTRY_BYTES * room.entries + ROW_BYTES * (room.rows + 1))
+
+
+def made_bytes(features: Features, rows: Room, room: Room) -> int:
+    """Of rows that stay where the device has them: a batch of scaled columns; where rows begin, and scaled values."""
+    if features.dense is None:
+        return 4 * rows.entries + ROW_BYTES * (rows.rows + 1)
+    return feature_bytes(features, room) + SCALED_BYTES * min(room.rows, SCALED_ROWS) * int(features.dense.shape[1])
 
 
 def working_bytes(features: Features, room: Room, K: int, C: int, exact: bool, score_bytes: int = SCORE_BYTES) -> int:

@@ -115,6 +115,15 @@ def words(ids: IntArray) -> tuple[IntArray, IntArray]:
     return low.astype(np.uint32).view(np.int32), high.astype(np.uint32).view(np.int32)
 
 
+def words_there(ids: Array) -> tuple[Array, Array]:
+    """`words` of a tensor of int32 or int64, looked at where they are."""
+    xp = namespace(ids)
+    if ids.dtype == xp.int32:
+        return ids, xp.zeros(1, dtype=xp.int32, device=ids.device).expand(len(ids))
+    pairs = ids.view(xp.int32)  # the lower word comes first on every machine that torch runs on
+    return pairs[0::2], pairs[1::2]
+
+
 def weights_into(weights: HashedWeights, low: Array, high: Array, hashes: Array, out: Array) -> None:
     """out[e, k] = w(feature e, output k), the bits of `simhash.weights_of`; `low`, `high` are the features' `words`.
 

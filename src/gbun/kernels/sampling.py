@@ -25,6 +25,7 @@ from gbun.kernels.dispatch import Picker
 from gbun.kernels.equations import Picked
 
 Keys = NDArray[np.uint64]
+ROWS = 2**14  # whose dense columns are looked at at a time
 GOLDEN, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 S11, S27, S30, S31 = (np.uint64(bits) for bits in (11, 27, 30, 31))
 
@@ -105,9 +106,11 @@ def content_keys(features: Features, y: FloatArray) -> Keys:
     """Rows with the same features and the same target have the same."""
     keys = np.zeros(features.n_rows, dtype=np.uint64)
     if features.dense is not None:
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite here: one number like another
-            dense = np.ascontiguousarray(host(features.dense), dtype=np.float32)
-        _add_dense(dense.view(np.uint32), keys)
+        for first in range(0, features.n_rows, ROWS):  # they may be on a device
+            some = slice(first, first + ROWS)
+            with np.errstate(over="ignore"):  # what float32 cannot hold is infinite here: one number like another
+                dense = np.ascontiguousarray(host(features.dense[some]), dtype=np.float32)
+            _add_dense(dense.view(np.uint32), keys[some])
     if features.sparse is not None:
         entries = features.sparse
         _add_entries(entries.indptr, entries.ids, np.ascontiguousarray(entries.values).view(np.uint32), keys)

@@ -48,14 +48,14 @@ class Metric(ABC):
         """
 
     def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
-        """The metric over the rows of all workers, the same number on each of them."""
+        """The metric over the rows of all workers, the same number on each of them: the root's."""
         y, response, weight = weighted_rows(y, response, weight)
-        form = self.among(y, weight, response.shape[1], collective)
-        total = collective.sum(form.sums(y, response, weight))
+        form, leads = self.among(y, weight, response.shape[1], collective), collective.rank == 0
         for _ in range(REPEATS if form.hint_length else 0):
-            form.adapt(collective.broadcast(form.hint(total)))
-            total = collective.sum(form.sums(y, response, weight))
-        return form.value(total)
+            total = collective.sum(form.sums(y, response, weight), root=0)
+            form.adapt(collective.broadcast(form.hint(total) if leads else np.zeros(form.hint_length)))
+        total = collective.sum(form.sums(y, response, weight), root=0)
+        return float(collective.broadcast(np.array([form.value(total) if leads else np.nan]))[0])
 
     def __repr__(self) -> str:
         return f"<metric {self.name}>"

@@ -1,0 +1,199 @@
+"""The cost of a round on paper, its constants fitted to what `python -m benchmarks.network` measured.
+
+    python -m benchmarks.network.cost results/network/network.json [more.json] [--rows 1e9] [--neurons 256]
+
+A round of S workers with n rows each:
+
+    T = max(F, E) + R            forwarding the round after the next covers the exchange; the rest does not
+    F = n f K                                                     seconds of a core
+    R = o + n r K + n' g K^2 + s K^3                              n' rows of the Hessian sums; the root's solve
+    E = up + down                K (K + 1) / 2 + K C + 2 K numbers up, K C + 2 K down
+    tree    log2 S (l + m / (e b) + p m)                          messages up to SMALL bytes
+    chain   (S - 1) l + (m + (S - 2) q) / (e b) + p m             q bytes in a segment
+
+with l the seconds of a step, b the bandwidth, e the share of it that messages get, p seconds of a core for each byte.
+Hosts of the measurement share the cores of one machine: whatever keeps cores busy takes S / cores times as long there,
+and once as long where every worker has a core. Logarithms of seconds are fitted, so that every cell counts the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rich.console import Console
+from scipy.optimize import least_squares
+
+from benchmarks.network.measure import bandwidth_of, words
+from benchmarks.speed import report
+from gbun.collectives.process_group import LEAST_SEGMENT, MOST_SEGMENT, SEGMENTS, SMALL
+from gbun.defaults import gram_share
+
+MADE = "seconds of a round: measured and by the formula"
+CARRIED = "the formula carried to more workers, each with a core of its own; seconds of a round"
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What is fitted; all positive."""
+
+    latency: float = 3e-4  # l
+    efficiency: float = 0.95  # e
+    handling: float = 5e-9  # p
+    overhead: float = 1e-3  # o
+    forward: float = 3e-9  # f
+    rest: float = 3e-9  # r
+    gram: float = 3e-11  # g
+    solve: float = 3e-11  # s
+
+
+@dataclass(frozen=True)
+class Setting:
+    """S workers with n rows each; as many as `load` of them share a core."""
+
+    S: int
+    n: float
+    K: int
+    bandwidth: float | None
+    load: float = 1.0
+
+
+def messages(K: int, C: int = 1) -> tuple[int, int]:
+    """Bytes up and down of a round.
+
+    >>> messages(1024)
+    (2119696, 12288)
+    """
+    return 4 * (K * (K + 1) // 2 + K * C) + 8 * (2 * K + 2), 4 * (K * C + 2 * K)
+
+
+def exchange(at: Setting, by: Constants, way: str | None = None) -> float:
+    """E. `way` is "tree" or "chain"; None takes what gbun does."""
+    return sum(_travel(size, at, by, way) for size in messages(at.K))
+
+
+def _travel(m: float, at: Setting, by: Constants, way: str | None) -> float:
+    rate, handling = by.efficiency * (at.bandwidth or math.inf), by.handling * at.load
+    step, depth = by.latency * at.load, math.ceil(math.log2(at.S))
+    if way == "tree" or (way is None and (m <= SMALL or at.S == 2)):
+        return depth * (step + m / rate + handling * m)
+    segment = min(max(m / (SEGMENTS * at.S), LEAST_SEGMENT), MOST_SEGMENT)
+    return (at.S - 1) * step + (m + (at.S - 2) * segment) / rate + handling * m
+
+
+def round_seconds(at: Setting, by: Constants, way: str | None = None) -> float:
+    """T"""
+    covered, rest = computed(at, by)
+    return max(covered, exchange(at, by, way)) + rest
+
+
+def computed(at: Setting, by: Constants) -> tuple[float, float]:
+    """F and R"""
+    summed = at.n * gram_share(None, round(at.S * at.n), at.K)
+    shared = by.overhead + at.n * by.rest * at.K + summed * by.gram * at.K**2
+    return at.load * at.n * by.forward * at.K, at.load * shared + by.solve * at.K**3
+
+
+def cells_of(part: dict[str, Any]) -> list[tuple[Setting, report.Row]]:
+    """What was measured, and where."""
+    n, cores = part["about"]["plan"]["rows"], part["about"]["cores"]
+    return [
+        (Setting(r["hosts"], n, r["K"], bandwidth_of(r["bandwidth"]), max(1.0, r["hosts"] / cores)), r)
+        for r in part["rows"]
+        if not r["note"]
+    ]
+
+
+def fit(cells: list[tuple[Setting, report.Row]]) -> Constants:
+    """The constants for which the formula is nearest to the measured exchanges and rounds."""
+    told = np.array([(row["exchange s"], row["round s"]) for _, row in cells])
+
+    def off(logs: Any) -> Any:
+        by = Constants(*np.exp(logs))
+        found = np.array([(exchange(at, by), round_seconds(at, by)) for at, _ in cells])
+        return np.log(found / told).ravel()
+
+    start = np.log(astuple(Constants()))
+    most = replace(Constants(*np.exp(start + 4.0)), efficiency=1.0)
+    ends = start - 4.0, np.log(astuple(most))  # what cannot be told from the cells stays near where it began
+    return Constants(*np.exp(least_squares(off, start, bounds=ends, loss="soft_l1", f_scale=0.2).x))
+
+
+def carried(by: Constants, n_rows: float, K: int, bandwidth: float, latency: float) -> list[report.Row]:
+    """From sixteen workers to very many; a cluster's own latency takes the place of this machine's."""
+    own = replace(by, latency=latency)
+    rows = []
+    for S in (16, 1000, 100_000):
+        at = Setting(S, n_rows / S, K, bandwidth)
+        row: report.Row = {"table": CARRIED, "workers": S, "rows each": at.n, "K": K, "bandwidth": words(bandwidth)}
+        row |= {
+            "computation": sum(computed(at, own)),
+            "chain E": exchange(at, own, "chain"),
+            "tree E": exchange(at, own, "tree"),
+        }
+        row |= {"chain T": round_seconds(at, own, "chain"), "tree T": round_seconds(at, own, "tree")}
+        rows.append(row)
+    return rows
+
+
+def draw(rows: list[report.Row], path: Path) -> None:
+    figure = Figure(figsize=(5.5, 5.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    ax = figure.subplots()
+    for K, colour in zip(sorted({row["K"] for row in rows}), ("#1b6ca8", "#e08e45", "#8fb339"), strict=False):
+        own = [row for row in rows if row["K"] == K]
+        ax.loglog([r["measured s"] for r in own], [r["formula s"] for r in own], "o", color=colour, label=f"K = {K}")
+    ends = [min(r["measured s"] for r in rows) / 2, max(r["measured s"] for r in rows) * 2]
+    ax.loglog(ends, ends, color="#999999", linewidth=1)
+    ax.set_xlabel("measured, seconds of a round")
+    ax.set_ylabel("by the formula")
+    ax.legend()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.network.cost", description=__doc__)
+    parser.add_argument("files", type=Path, nargs="+", help="network.json, of one or more runs on one machine")
+    parser.add_argument("--rows", type=float, default=1e9, help="of all workers, where the formula is carried further")
+    parser.add_argument("--neurons", type=int, default=256)
+    parser.add_argument("--bandwidth", default="100MB")
+    parser.add_argument("--latency", type=float, default=2e-4, help="of a step, where the formula is carried further")
+    args = parser.parse_args()
+    cells = [cell for file in args.files for cell in cells_of(report.read(file)["network"])]
+    by = fit(cells)
+    rows = []
+    for at, row in cells:
+        told = {
+            "hosts": at.S,
+            "K": at.K,
+            "rows each": at.n,
+            "bandwidth": row["bandwidth"],
+            "measured s": row["round s"],
+        }
+        found = round_seconds(at, by)
+        told |= {"formula s": found, "ratio": found / row["round s"]}
+        told |= {"exchange s": row["exchange s"], "exchange by formula": exchange(at, by)}
+        rows.append({"table": MADE, **told})
+    off = np.abs(np.log([row["ratio"] for row in rows]))
+    further = carried(by, args.rows, args.neurons, bandwidth_of(args.bandwidth) or math.inf, args.latency)
+    console = Console(width=180)
+    report.show(rows + further, console)
+    console.print({f.name: float(f"{getattr(by, f.name):.3g}") for f in fields(by)})
+    console.print(f"off by {np.exp(np.median(off)) - 1:.0%} in the median, {np.exp(off.max()) - 1:.0%} at most")
+    constants = {f.name: getattr(by, f.name) for f in fields(by)}
+    about = {"files": [str(file) for file in args.files]}
+    first = args.files[0]
+    report.write(
+        first.with_name("cost.json"), {"cost": {"about": about, "constants": constants, "rows": rows + further}}
+    )
+    draw(rows, first.with_name("cost.png"))
+
+
+if __name__ == "__main__":
+    main()

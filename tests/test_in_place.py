@@ -1,0 +1,214 @@
+"""Tensors that a device has already are read where they are: nothing of their size is made; the model is the same."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import gbun
+from gbun import assembly
+from gbun.collectives import Solo
+from gbun.data import ingest
+from gbun.data.scaling import ScaledColumns, fit_scaling
+from gbun.devices import Device, TorchDevice
+from gbun.ensemble import scaled
+from gbun.kernels import device_plan
+from gbun.kernels.batches import Batches, Room
+from gbun.kernels.portable import words, words_there
+from test_batches import ON_TORCH, allocations, as_tensor, copies_as_a_gpu_would, data_of
+
+torch = pytest.importorskip("torch")
+ON_DEVICE = TorchDevice("torch:cpu")
+
+
+def batches_of(tensor, scale, resident=True):
+    features, schema = ingest.ingest(tensor, tensors=True)
+    scaling = fit_scaling(scale, features, np.ones(features.n_rows), Solo(), schema)
+    return Batches(scaled(features, scaling, ON_DEVICE), ON_DEVICE, Room(64, 500), resident)
+
+
+def test_sparse_batches_are_views_of_the_tensor():
+    X = data_of("sparse", 300)[0]
+    for index in (torch.int32, torch.int64):
+        own = as_tensor(X)
+        tensor = torch.sparse_csr_tensor(*(a.to(index) for a in (own.crow_indices(), own.col_indices())), own.values())
+        ids, values = tensor.col_indices().untyped_storage(), tensor.values().untyped_storage()
+        for scale, same in (("none", True), ("max_abs", False)):
+            for batch in batches_of(tensor, scale):
+                assert batch.low.untyped_storage().data_ptr() == ids.data_ptr()
+                assert batch.high.untyped_storage().nbytes() in (4, ids.nbytes())  # zeros are one number
+                assert (batch.values.untyped_storage().data_ptr() == values.data_ptr()) == same
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_words_of_ids_are_found_where_they_are(dtype):
+    ids = torch.tensor([0, 5, 2**31 - 1] + ([2**31, 2**32 - 1, 2**33 + 7, 2**62] if dtype == torch.int64 else []))
+    for found, wanted in zip(words_there(ids.to(dtype)), words(ids.numpy()), strict=True):
+        np.testing.assert_array_equal(found.numpy(), wanted)
+    assert [len(part) for part in words_there(ids[:0].to(dtype))] == [0, 0]
+
+
+def test_dense_columns_are_scaled_batch_by_batch_and_a_single_batch_once(monkeypatch):
+    X, written, into = data_of("wide", 200)[0], [], ScaledColumns.into
+    monkeypatch.setattr(ScaledColumns, "into", lambda self, out: written.append(len(self)) or into(self, out))
+    batches = batches_of(torch.from_numpy(X), "standard")
+    wanted = (X - X.mean(axis=0)) / X.std(axis=0)
+    for _ in range(2):
+        for batch in batches:
+            np.testing.assert_allclose(batch.dense.numpy(), wanted[batch.rows], atol=1e-5)
+    assert written == [64, 64, 64, 8] * 2
+    assert len({batch.dense.data_ptr() for batch in batches}) == 1
+    written.clear()
+    batches = batches_of(torch.from_numpy(X[:50]), "standard")
+    assert [len(batch) for _ in range(3) for batch in batches] == [50] * 3
+    assert written == [50]
+
+
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize("kind", ["wide", "sparse"])
+def test_nothing_of_a_tensors_size_is_made(kind, hold, monkeypatch):
+    X, y, weight = data_of(kind, 20_000)
+    size = (X.nbytes if kind == "wide" else X.indices.nbytes + X.data.nbytes) // 4
+    params = {**ON_TORCH, "n_neurons": 2, "group_size": 2, "init": "constant", "scale": "none", "learning_rate": 0.1}
+    monkeypatch.setattr(device_plan, "OUTPUTS", 2**10)
+    monkeypatch.setattr(device_plan, "SCALED_ROWS", 2**8)
+    monkeypatch.setattr("gbun.data.scaling.SCALED_ROWS", 2**8)
+    monkeypatch.setattr(ingest, "LOOKED_AT", 2**16)
+    copies_as_a_gpu_would(monkeypatch)
+    peaks = []
+    for given in (X, as_tensor(X)):
+        budget = gbun.plan(params, (given, y, weight)).n_bytes - (0 if hold else 1)
+        with allocations() as sizes:
+            gbun.train({**params, "memory_budget": budget}, (given, y, weight), 3)
+        peaks.append(max(itertools.accumulate(sizes)))
+    others = 70 * len(y)  # scores, targets, weights, outputs, where rows begin
+    assert peaks[1] < size + others  # the tensor was there
+    if hold:
+        assert peaks[0] - peaks[1] > 3 * size  # the array was put there
+
+
+@pytest.mark.parametrize("objective", ["squared_error", "softmax"])
+@pytest.mark.parametrize("scale", ["auto", "none", "log+standard", "unit"])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_the_model_is_that_of_the_array(kind, scale, objective, monkeypatch):
+    monkeypatch.setattr(device_plan, "OUTPUTS", 2**12)
+    X, y, weight = data_of(kind, 900)
+    y = np.digitize(y, [-1.0, 1.0]) if objective == "softmax" else y
+    params = {**ON_TORCH, "scale": scale, "objective": objective}
+    evals = [{"valid": (given, y[:200])} for given in (X[:200], as_tensor(X[:200]))]
+    wanted = gbun.train(params, (X, y, weight), 5, evals=evals[0])
+    found = gbun.train(params, (as_tensor(X), y, weight), 5, evals=evals[1])
+    for given in (X, as_tensor(X)):
+        for device in ("cpu", "torch:cpu"):
+            scores = found.decision_function(given, device=device)
+            np.testing.assert_allclose(scores, wanted.decision_function(X), atol=2e-6 * np.abs(scores).max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.uint8, torch.bool])
+def test_numbers_of_any_width_are_read_where_they_are(dtype):
+    X = (3 * data_of("dense", 700)[0]).astype(np.float32)
+    given = torch.from_numpy(X).abs().to(dtype)
+    features = ingest.ingest(given, tensors=True)[0]
+    assert features.dense.data_ptr() == given.data_ptr()
+    y = given.double().numpy()[:, 0]
+    for scale in ("auto", "max_abs", "idf"):
+        wanted = gbun.train({**ON_TORCH, "scale": scale}, (given.double().numpy(), y), 3)
+        found = gbun.train({**ON_TORCH, "scale": scale}, (given, y), 3)
+        np.testing.assert_allclose(found.predict(given), wanted.predict(given.double().numpy()), atol=1e-5)
+
+
+def test_rows_that_are_held_out_and_a_linear_start_of_tensors():
+    for kind in ("dense", "sparse"):
+        X, y, weight = data_of(kind, 1200)
+        params = {**ON_TORCH, "init": "linear", "early_stopping_rounds": 3, "gram_rows": 0.5}
+        wanted, found = (gbun.train(params, (given, y, weight), 20) for given in (X, as_tensor(X)))
+        assert found.n_rounds == wanted.n_rounds
+        np.testing.assert_allclose(found.predict(X), wanted.predict(X), atol=1e-5)
+
+
+def test_entries_out_of_order_are_those_of_the_host():
+    """Sorted and summed on the host, they are no longer what the device has."""
+    tensor = torch.sparse_csr_tensor([0, 2, 4], [3, 1, 2, 2], torch.tensor([1.0, 2.0, 3.0, 4.0]), size=(2, 5))
+    entries = ingest.ingest(tensor, tensors=True)[0].sparse
+    assert entries.there is None
+    assert entries.ids.tolist() == [1, 3, 2]
+    tensor = torch.sparse_csr_tensor([0, 2, 4], [1, 3, 1, 2], torch.tensor([1.0, 2.0, 3.0, 4.0]), size=(2, 5))
+    entries = ingest.ingest(tensor, tensors=True)[0].sparse
+    assert entries.there.ids.data_ptr() == tensor.col_indices().data_ptr()
+    assert ingest.ingest(tensor)[0].sparse.there is None  # compiled kernels read the host's
+    assert entries.take(np.array([1])).there is None
+
+
+def test_the_reference_on_numpy_knows_no_other_memory():
+    X = data_of("sparse", 100)[0]
+    features = ingest.ingest(as_tensor(X), tensors=True)[0]
+    (batch,) = Batches(features, Device(), Room(100, 10_000), True)
+    assert isinstance(batch.low, np.ndarray)
+
+
+# Plans
+
+
+def test_a_plan_of_tensors_has_no_copy_of_them():
+    for kind in ("wide", "sparse"):
+        X, y, weight = data_of(kind, 4000)
+        there, evals = as_tensor(X), {"valid": (as_tensor(X[:300]), y[:300])}
+        plan = gbun.plan(ON_TORCH, (there, y, weight), evals=evals)
+        beside = gbun.plan(ON_TORCH, (X, y, weight), evals={"valid": (X[:300], y[:300])})
+        assert plan.placement.resident
+        if kind == "sparse":
+            assert dict(plan.parts)["features"] < 0.5 * dict(beside.parts)["features"]
+        plans, made = [], assembly.make_device_plan
+        with pytest.MonkeyPatch.context() as m:
+            m.setattr(assembly, "make_device_plan", lambda *a, **more: plans.append(made(*a, **more)) or plans[-1])  # noqa: B023
+            gbun.train({**ON_TORCH, "memory_budget": plan.n_bytes}, (there, y, weight), 1, evals=evals)
+        assert plans[0].n_bytes == plan.n_bytes
+
+
+def test_many_rows_of_a_tensor_cost_a_batch(monkeypatch):
+    monkeypatch.setattr(device_plan, "OUTPUTS", 2**12)
+    sizes = []
+    for n in (2000, 20_000):
+        X, y, weight = data_of("wide", n)
+        sizes.append(dict(gbun.plan(ON_TORCH, (as_tensor(X), y, weight)).parts)["features"])
+    assert sizes[1] < 1.1 * sizes[0] < X.nbytes
+
+
+@pytest.mark.parametrize("kind", ["wide", "sparse"])
+def test_a_plan_holds_what_is_allocated_for_tensors(kind, monkeypatch):
+    X, y, weight = data_of(kind, 4200)
+    params, there = {**ON_TORCH, "init": "constant"}, as_tensor(X)
+    copies_as_a_gpu_would(monkeypatch)
+    said = gbun.plan(params, (there, y, weight)).n_bytes
+    with allocations() as sizes:
+        gbun.train({**params, "memory_budget": said}, (there, y, weight), 2)
+    assert 0.3 * said < max(itertools.accumulate(sizes)) <= said
+
+
+@pytest.mark.parametrize("init", ["constant", "linear"])
+def test_where_a_tensor_cannot_be_scaled_the_bytes_are_told(init, monkeypatch):
+    X, y, weight = data_of("dense")
+    into, tries = ScaledColumns.into, []
+
+    def short(self, out):
+        tries.append(len(self))
+        raise torch.OutOfMemoryError("out of memory")
+
+    params, data = {**ON_TORCH, "init": init}, (torch.from_numpy(X), y, weight)
+    with monkeypatch.context() as m:
+        m.setattr(ScaledColumns, "into", short)
+        with pytest.raises(MemoryError, match=r"device='torch:cpu' ran out of memory with a plan for [0-9]+ bytes"):
+            gbun.train(params, data, 1)
+    tries.clear()
+    monkeypatch.setattr(ScaledColumns, "into", lambda *a: into(*a) if tries else short(*a))
+    if init == "constant":  # a smaller plan is tried
+        gbun.train(params, data, 1)
+
+
+def test_scipy_and_tensors_of_other_layouts_have_no_memory_of_a_device():
+    X = data_of("sparse", 50)[0]
+    for given in (X, scipy.sparse.coo_array(X), as_tensor(X).to_sparse_coo(), as_tensor(X).to_sparse_csc()):
+        assert ingest.ingest(given, tensors=True)[0].sparse.there is None
