@@ -25,7 +25,7 @@ ENVIRONMENT = {
     "SPARK_LOCAL_IP": HOST,
     "SPARK_NO_DAEMONIZE": "1",
     "PYSPARK_PYTHON": sys.executable,
-    "PYTHONPATH": os.pathsep.join(map(str, (Path(gbun.__file__).parents[1], Path(__file__).parent))),
+    "PYTHONPATH": os.pathsep.join(map(str, (Path(pyspark.__file__).parents[1], Path(gbun.__file__).parents[1], Path(__file__).parent))),
 }
 SETTINGS = {
     "spark.ui.enabled": "false",
