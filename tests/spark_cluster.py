@@ -21,11 +21,12 @@ from gbun.spark.cluster import slots
 
 HOST = "127.0.0.1"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for processes of Java that do little
+PLACES = (pyspark.__file__, 1), (gbun.__file__, 1), (__file__, 0)  # what workers import from: these, and no others
 ENVIRONMENT = {
     "SPARK_LOCAL_IP": HOST,
     "SPARK_NO_DAEMONIZE": "1",
     "PYSPARK_PYTHON": sys.executable,
-    "PYTHONPATH": os.pathsep.join(map(str, (Path(pyspark.__file__).parents[1], Path(gbun.__file__).parents[1], Path(__file__).parent))),
+    "PYTHONPATH": os.pathsep.join(str(Path(file).parents[up]) for file, up in PLACES),
 }
 SETTINGS = {
     "spark.ui.enabled": "false",
