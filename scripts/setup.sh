@@ -51,6 +51,20 @@ have_libgomp() {
     [ "$(uname)" != Linux ] || PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | grep -q 'libgomp\.so\.1'
 }
 
+# Spark needs a Java runtime, 17 or newer.
+have_java() {
+    version=$("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${version:-0}" -ge 17 ]
+}
+
+wants_java() {
+    case ",$extras," in *,dev,* | *,spark,*) ! have_java ;; *) false ;; esac
+}
+
+if wants_java; then
+    apt_install openjdk-17-jre-headless ||
+        echo "setup: no Java >= 17 found, gbun.spark and its tests need it; on Debian and Ubuntu: apt-get install openjdk-17-jre-headless" >&2
+fi
 is_ready && exit
 .venv/bin/python -c 'import pip' 2>/dev/null || make_venv
 have_libgomp || apt_install libgomp1 || echo "setup: libgomp is missing, LightGBM will not load; install libgomp1" >&2

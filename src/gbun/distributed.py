@@ -118,9 +118,18 @@ def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float
 
 @contextmanager
 def connected(
-    store: Any, rank: int, size: int, timeout: float = TIMEOUT, transport: str = "float32", keeper: str = "worker 0"
+    store: Any,
+    rank: int,
+    size: int,
+    timeout: float = TIMEOUT,
+    transport: str = "float32",
+    keeper: str = "worker 0",
+    host: str = "",
 ) -> Iterator[Courier]:
-    """Workers that have nothing in common but a store of torch's, which `keeper` keeps, while they train together."""
+    """Workers that have nothing in common but a store of torch's, which `keeper` keeps, while they train together.
+
+    `host` is the address by which the others reach this one; torch chooses where it is not said.
+    """
     dist = load_torch("training on several workers").distributed
     is_time = isinstance(timeout, Real) and timeout > 0
     # Clients of their own: one that waits lets nobody else through.
@@ -132,9 +141,8 @@ def connected(
         if transport not in FORMATS:
             raise ValueError(f"transport must be one of {', '.join(FORMATS)}, got {transport!r}")
         # Connections of its own, whatever the user sends through his meanwhile: sums are small, and on the host.
-        own = watched(
-            lambda: dist.ProcessGroupGloo(dist.PrefixStore("gloo", store.clone()), rank, size, FOREVER), health.check
-        )
+        place = dist.PrefixStore("gloo", store.clone()), rank, size, _options(dist.ProcessGroupGloo, host)
+        own = watched(lambda: dist.ProcessGroupGloo(*place), health.check)
         courier = Courier(ProcessGroupCollective(own, health.lost), transport, health.check)
         yield courier
         courier.sum(np.zeros(1))  # nobody leaves before all are through
@@ -145,6 +153,15 @@ def connected(
         if courier is not None:
             courier.close()
         health.end()
+
+
+def _options(gloo: Any, host: str) -> Any:
+    """How gloo listens: at `host`, unless the user names an interface; with a timeout alone it asks him itself."""
+    if not host or "GLOO_SOCKET_IFNAME" in os.environ:
+        return FOREVER
+    options = gloo._Options()
+    options._timeout, options._devices = FOREVER, [gloo.create_device(hostname=host)]
+    return options
 
 
 def _name_of_job(ranks: Sequence[int], group: str) -> str:

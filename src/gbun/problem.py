@@ -156,13 +156,14 @@ def _check_rows(said: list[Any], of: str) -> bool:
 
 def _told_of(parameters: Parameters) -> dict[str, Any]:
     """Parameters that must be the same on all workers, in words; of an object of the user's own, its kind."""
-    told = {}
-    for field_ in parameter_fields():
-        value = getattr(parameters, field_.name)
-        plain = value is None or isinstance(value, (str, int, float, bool, list, tuple))
-        if field_.name not in A_WORKERS_OWN:
-            told[field_.name] = value if plain else type(value).__name__
-    return told
+    names = [field_.name for field_ in parameter_fields() if field_.name not in A_WORKERS_OWN]
+    return {name: _in_words(getattr(parameters, name)) for name in names}
+
+
+def _in_words(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_in_words(one) for one in value]
+    return value if value is None or isinstance(value, (str, int, float, bool)) else type(value).__name__
 
 
 def _check_sets(said: list[Any]) -> None:

@@ -42,8 +42,11 @@ class Collective(Protocol):
 
 
 class WorkerError(RuntimeError):
-    """A worker ended, or went silent, and so the job ends on all of them. `rank` is whose fault it was, if known."""
+    """A worker ended, or went silent, and so the job ends on all of them. `rank` is whose fault it was, if known.
 
-    def __init__(self, message: str, rank: int | None = None) -> None:
+    `lost`: it was killed, is frozen or cannot be reached, and may do better another time; otherwise it raised an error.
+    """
+
+    def __init__(self, message: str, rank: int | None = None, lost: bool = False) -> None:
         super().__init__(message)
-        self.rank = rank
+        self.rank, self.lost = rank, lost

@@ -52,7 +52,7 @@ class Health:
     def failed(self, cause: BaseException) -> None:
         """Tell the others why this worker goes; the first one told is the cause of all that follows."""
         if isinstance(cause, WorkerError):
-            self._record(self.rank if cause.rank is None else cause.rank, str(cause))
+            self._record(self.rank if cause.rank is None else cause.rank, str(cause), cause.lost)
         else:
             self._record(self.rank, f"{type(cause).__name__}: {cause}".rstrip(": "))
         self._ended.set()
@@ -73,8 +73,10 @@ class Health:
             if rank == self.rank or before is None or before[0] != pulse:
                 self._pulses[rank] = pulse, now
             elif now - before[1] > self.timeout:
-                self._record(rank, f"no sign of life for {self.timeout:g} s: it is frozen, or its machine is gone")
-                raise self._told() or WorkerError(f"worker {rank} was lost", rank)
+                self._record(
+                    rank, f"no sign of life for {self.timeout:g} s: it is frozen, or its machine is gone", True
+                )
+                raise self._told() or WorkerError(f"worker {rank} was lost", rank, lost=True)
 
     def lost(self, peer: int, error: BaseException) -> WorkerError:
         """The connection to a worker broke: what is known of it, after a moment for those who know more."""
@@ -84,18 +86,18 @@ class Health:
             if told is not None:
                 return told
             sleep(0.05)
-        self._record(peer, "its connection broke: it was killed, or its machine is gone")
-        return self._told() or WorkerError(f"worker {peer} was lost: {error}", peer)
+        self._record(peer, "its connection broke: it was killed, or its machine is gone", True)
+        return self._told() or WorkerError(f"worker {peer} was lost: {error}", peer, lost=True)
 
     def _told(self) -> WorkerError | None:
         record = self._bounded(lambda: self.store.get("failure") if self.store.check(["failure"]) else None)
         if record is None:
             return None
-        rank, cause = json.loads(record)
-        return WorkerError(f"worker {rank} of {self.size} failed: {cause}", rank)
+        rank, cause, lost = json.loads(record)
+        return WorkerError(f"worker {rank} of {self.size} failed: {cause}", rank, lost)
 
-    def _record(self, rank: int, cause: str) -> None:
-        self._bounded(lambda: self.store.compare_set("failure", "", json.dumps([rank, cause])), quiet=True)
+    def _record(self, rank: int, cause: str, lost: bool = False) -> None:
+        self._bounded(lambda: self.store.compare_set("failure", "", json.dumps([rank, cause, lost])), quiet=True)
 
     def _read_pulses(self) -> list[bytes]:
         """Of those who have not begun, an empty one: they may be silent for as long as others."""
@@ -125,4 +127,6 @@ class Health:
         if quiet:
             return None
         why = f"cannot be reached ({answer[0]})" if answer else f"has not answered for {self.timeout:g} s"
-        raise WorkerError(f"{self.keeper}, which keeps the store of this job, {why}: it was killed, or is frozen")
+        raise WorkerError(
+            f"{self.keeper}, which keeps the store of this job, {why}: it was killed, or is frozen", lost=True
+        )

@@ -1,0 +1,300 @@
+"""A training as one barrier stage of Spark: who may work, how rows come to them, and what the driver hears of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from time import monotonic, sleep, time
+from typing import Any
+
+import pyarrow as pa
+from pyspark import BarrierTaskContext
+
+from gbun.collectives import WorkerError
+from gbun.spark.columns import selected
+from gbun.spark.progress import Listener, Report
+from gbun.spark.worker import Job, Outcome, work
+
+log = logging.getLogger("gbun.spark")
+
+SCHEMA = "rank int, told string, model binary"
+STARTING = 60.0  # seconds after a context began in which executors may still be on their way
+LOOK_EVERY = 1.0
+SKEWED = 1.5  # times the mean: a worker that has so many rows is worth a word
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training leaves: the model's bytes, and each worker's outcome, in rank order."""
+
+    model: bytes
+    outcomes: tuple[Outcome, ...]
+
+
+def train(
+    dataset: Any, job: Job, n_workers: int | None, repartition: bool = True, heard: Callable[[Report], None] = log.info
+) -> Trained:
+    """Train on the rows of a Spark data frame; `heard` is called with a report of each round."""
+    context = context_of(dataset)
+    _check_static(context)
+    n_workers = _admitted(context, n_workers)
+    rows = _dealt_out(selected(dataset, job.columns), n_workers, repartition)
+    listener = Listener(context.getConf().get("spark.driver.host", "127.0.0.1"), heard)
+    try:
+        stage = rows.mapInArrow(_task(replace(job, listener=listener.address)), SCHEMA, barrier=True)
+        if job.checkpoints is not None:
+            # Spark never repeats the last stage of a job if it is a barrier stage; one that others wait for, it does.
+            stage = stage.repartition(1)
+        with _watched(context, n_workers, job.timeout) as why:
+            try:
+                found = stage.collect()
+            except Exception as error:
+                raise _explained(error, why) or error from None
+    finally:
+        listener.close()
+    outcomes = sorted((_outcome(row) for row in found), key=lambda outcome: outcome.rank)
+    _raise_failure(outcomes, job)
+    _log_rows(outcomes)
+    model = outcomes[0].model
+    assert model is not None
+    return Trained(model, tuple(outcomes))
+
+
+# Who may work
+
+
+def context_of(dataset: Any) -> Any:
+    """The Spark context of a data frame."""
+    if not hasattr(dataset, "_jdf"):
+        raise ValueError("gbun.spark needs a session with a Spark driver of its own, got a data frame of Spark Connect")
+    return dataset.sparkSession.sparkContext
+
+
+def _check_static(context: Any) -> None:
+    conf = context.getConf()
+    dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    if dynamic and not _is_local(context):
+        raise ValueError(
+            "spark.dynamicAllocation.enabled is true: Spark runs no barrier stage, in which workers train together, "
+            "while executors come and go. Start the session with spark.dynamicAllocation.enabled=false and "
+            "spark.executor.instances (or spark.cores.max) as large as wanted"
+        )
+
+
+def slots(context: Any) -> int:
+    """Tasks that can run at the same time: the number by which Spark itself admits barrier stages."""
+    spark = context._jsc.sc()
+    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
+
+
+def _admitted(context: Any, wanted: int | None) -> int:
+    """The number of workers, if there is a slot for each of them."""
+    found = slots(context)
+    while found < (wanted or 1) and not _is_local(context) and _has_just_begun(context):
+        sleep(0.2)
+        found = slots(context)
+    if found < (wanted or 1):
+        cpus = context.getConf().get("spark.task.cpus", "1")
+        raise ValueError(
+            f"numWorkers={wanted or 1} workers train at the same time, but there are {found} task slots "
+            f"(spark.task.cpus={cpus}); set numWorkers to at most {found}, or give the application more executors"
+            if found
+            else "there is no executor to train on; start one, or look at the cluster manager's log"
+        )
+    return wanted or found
+
+
+def _is_local(context: Any) -> bool:
+    """Whether tasks are threads of the driver's process: there is nobody to wait for."""
+    return str(context.master).split("[")[0] == "local"
+
+
+def _has_just_begun(context: Any) -> bool:
+    return bool(time() - context.startTime / 1000 < STARTING)
+
+
+# How rows come to them
+
+
+def _dealt_out(rows: Any, n_workers: int, repartition: bool) -> Any:
+    if repartition:
+        log.info(
+            "rows are dealt out evenly to %d workers, in a shuffle: a worker reads exactly one partition "
+            "(repartition=False leaves them where they are)",
+            n_workers,
+        )
+        return rows.repartition(n_workers)
+    found = rows.rdd.getNumPartitions()
+    if found != n_workers:
+        raise ValueError(
+            f"repartition=False needs a partition for each of {n_workers} workers, the data frame has {found}; set "
+            f"numWorkers={found}, or repartition=True"
+        )
+    return rows
+
+
+def _log_rows(outcomes: Sequence[Outcome]) -> None:
+    rows = [outcome.rows for outcome in outcomes]
+    log.info("rows of each worker: %s", ", ".join(map(str, rows)))
+    if max(rows) > SKEWED * sum(rows) / len(rows):
+        log.warning(
+            "worker %d has %d of %d rows: the others wait for it; repartition=True deals them out evenly",
+            rows.index(max(rows)), max(rows), sum(rows),
+        )  # fmt: skip
+    if outcomes[0].resumed:
+        log.info("training went on from a checkpoint of %d rounds", outcomes[0].resumed)
+    if outcomes[0].unheard:
+        log.warning("worker 0 could not tell the driver of its progress: %s", outcomes[0].unheard)
+
+
+# In a task
+
+
+class _Barrier:
+    """The tasks of a barrier stage as a `Meeting`."""
+
+    def __init__(self, context: BarrierTaskContext) -> None:
+        self._context, self.rank = context, context.partitionId()
+        self.hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
+
+    def tell(self, text: str) -> list[str]:
+        return self._context.allGather(text)
+
+
+def _task(job: Job) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def task(batches: Iterator[Any]) -> Iterator[Any]:
+        yield in_task(batches, job)
+
+    return task
+
+
+def in_task(batches: Iterator[Any], job: Job) -> Any:
+    """What a task of the barrier stage does: `work`, with what Spark has given it."""
+    context = BarrierTaskContext.get()
+    assert isinstance(context, BarrierTaskContext)
+    parameters = {**job.parameters, "verbose": 0}  # the driver shows progress
+    if parameters["n_jobs"] is None:
+        parameters["n_jobs"] = context.cpus()
+    gpu = context.resources().get("gpu")
+    if parameters["device"] == "cuda" and gpu is not None:
+        parameters["device"] = f"cuda:{gpu.addresses[0]}"
+    barrier = _Barrier(context)
+    with _sharing(barrier.hosts.count(barrier.hosts[barrier.rank])):
+        outcome = work(batches, barrier, replace(job, parameters=parameters))
+    told = {name: value for name, value in asdict(outcome).items() if name != "model"}
+    columns = [
+        pa.array([outcome.rank], pa.int32()),
+        pa.array([json.dumps(told)]),
+        pa.array([outcome.model], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["rank", "told", "model"])
+
+
+@contextmanager
+def _sharing(n_workers: int) -> Iterator[None]:
+    """Workers of one machine share its memory; Spark may use this process for something else afterwards."""
+    before = os.environ.get("LOCAL_WORLD_SIZE")
+    os.environ["LOCAL_WORLD_SIZE"] = str(n_workers)
+    try:
+        yield
+    finally:
+        os.environ.pop("LOCAL_WORLD_SIZE")
+        if before is not None:
+            os.environ["LOCAL_WORLD_SIZE"] = before
+
+
+def _outcome(row: Any) -> Outcome:
+    return Outcome(**json.loads(row.told), model=None if row.model is None else bytes(row.model))
+
+
+# What the driver hears
+
+
+@contextmanager
+def _watched(context: Any, n_workers: int, timeout: float) -> Iterator[list[str]]:
+    """While a job runs: where slots are too few for too long, executors having been lost, it is ended.
+
+    Spark itself would wait for them without end. What is yielded says why it was ended.
+    """
+    tag, over, why = f"gbun-{uuid.uuid4()}", threading.Event(), list[str]()
+
+    def watch() -> None:
+        since: float | None = None
+        while not over.wait(LOOK_EVERY):
+            try:
+                found = slots(context)
+            except Exception:
+                return  # the context was stopped, which ends the job as well
+            since = None if found >= n_workers else since or monotonic()
+            if since is not None and monotonic() - since > timeout:
+                why.append(
+                    f"executors were lost: for {timeout:g} s there have been {found} task slots for {n_workers} workers"
+                )
+                context.cancelJobsWithTag(tag)
+                return
+
+    thread = threading.Thread(target=watch, name="gbun-watch", daemon=True)
+    context.addJobTag(tag)
+    thread.start()
+    try:
+        yield why
+    except KeyboardInterrupt:
+        context.cancelJobsWithTag(tag)
+        raise
+    finally:
+        over.set()
+        thread.join()
+        context.removeJobTag(tag)
+
+
+LOST = re.compile(r"ExecutorLostFailure[^\n]*|Python worker exited unexpectedly[^\n]*|Could not recover[^\n]*")
+RETRY = "; with checkpointPath Spark tries again, and training goes on from the last checkpoint"
+
+
+def _explained(error: Exception, why: Sequence[str]) -> Exception | None:
+    """The cause in a few words where a worker was lost; None for errors that are not of our making."""
+    text = str(error)
+    log.debug("Spark says: %s", text)
+    if why:
+        return WorkerError(why[0], lost=True)
+    told = re.search(r"WorkerError: (.*)", text)
+    if told is not None:
+        rank = re.search(r"worker (\d+)", told[1])
+        return WorkerError(told[1] + RETRY, None if rank is None else int(rank[1]), lost=True)
+    lost = LOST.search(text)
+    if lost is not None and "barrier" in text and "Traceback" not in text:
+        return WorkerError(f"a worker was lost: {lost[0]}{RETRY}", lost=True)
+    return None
+
+
+def _raise_failure(outcomes: Sequence[Outcome], job: Job) -> None:
+    """The first cause: a worker that says of itself why it failed; what all say alike is about data or arguments."""
+    failed = {outcome.rank: outcome.error for outcome in outcomes if outcome.error is not None}
+    if not failed:
+        return
+    rank, error = next(((r, e) for r, e in failed.items() if int(e["whose"]) == r), next(iter(failed.items())))
+    log.debug("worker %d says: %s", rank, error["trace"])
+    texts = {(e["kind"], e["text"]) for e in failed.values()}
+    if len(texts) == 1 and len(failed) == len(outcomes) and error["kind"] == "ValueError":
+        raise ValueError(f"{error['text']} ({job.columns})")
+    if error["kind"] == "WorkerError":
+        raise WorkerError(error["text"], int(error["whose"]))
+    failure = WorkerError(
+        f"worker {rank} of {len(outcomes)} failed: {error['kind']}: {error['text']} ({job.columns})", rank
+    )
+    failure.__cause__ = _Remote(error["trace"])
+    raise failure
+
+
+class _Remote(Exception):
+    """The traceback of an error in a task, as text."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"

@@ -1,0 +1,80 @@
+"""Prediction on Spark: the model is broadcast once, and read once by each Python process that predicts."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import functions as spark_functions
+
+from gbun.model import Model, load_model
+from gbun.spark.rows import Columns, Matrix, reader
+
+PREDICTION, PROBABILITY, RAW = "prediction", "probability", "rawPrediction"
+functions: Any = spark_functions
+TYPES = {PREDICTION: "double", PROBABILITY: "array<double>", RAW: "array<double>"}
+
+_last: tuple[bytes, Model] | None = None
+"""The model that this process has predicted with, and its digest."""
+
+
+def model_from(content: bytes) -> Model:
+    """The model in the bytes of a `.gbun` file."""
+    global _last
+    digest = hashlib.sha256(content).digest()
+    if _last is None or _last[0] != digest:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.gbun"
+            path.write_bytes(content)
+            _last = digest, load_model(path)
+    return _last[1]
+
+
+def predictor(broadcast: Any, columns: Columns, wanted: Sequence[str], n_jobs: int) -> Any:
+    """A function of Spark columns: features in one struct -> a struct of what is `wanted`."""
+
+    # What Spark asks of such functions is told by their annotations.
+    def arrow(struct: pa.Array) -> pa.Array:
+        return predicted(model_from(broadcast.value), struct, columns, wanted, n_jobs)
+
+    def pandas(struct: pd.DataFrame) -> pd.DataFrame:
+        if not len(struct):
+            return pd.DataFrame({name: [] for name in wanted})  # type: ignore[no-any-return]
+        arrays = [pa.Array.from_pandas(struct[name]) for name in struct.columns]
+        found = arrow(pa.StructArray.from_arrays(arrays, [str(name) for name in struct.columns]))
+        return pd.DataFrame({name: found.field(name).to_pandas() for name in wanted})  # type: ignore[no-any-return]
+
+    schema = "struct<" + ", ".join(f"{name}: {TYPES[name]}" for name in wanted) + ">"
+    if hasattr(functions, "arrow_udf"):  # Spark 4.1 and later
+        return functions.arrow_udf(arrow, schema)
+    return functions.pandas_udf(pandas, schema)
+
+
+def predicted(model: Model, struct: Any, columns: Columns, wanted: Sequence[str], n_jobs: int) -> Any:
+    """Predictions for the rows of a batch, of as many kinds as are wanted, from one pass through the model."""
+    if not len(struct):
+        arrays = [pa.array([], pa.float64() if name == PREDICTION else pa.list_(pa.float64())) for name in wanted]
+        return pa.StructArray.from_arrays(arrays, list(wanted))
+    rows = reader(columns)
+    rows.add(struct)
+    dense = isinstance(rows, Matrix) and Matrix.is_dense([rows.said()])
+    scores = model.decision_function(rows.rows(dense), n_jobs=n_jobs)
+    scores = scores[:, None] if scores.ndim == 1 else scores
+    made = {
+        PREDICTION: lambda: pa.array(model._prediction(scores).astype(np.float64)),
+        PROBABILITY: lambda: _lists(model._probabilities(scores)),
+        # One score tells two classes apart: Spark's evaluators want a number for each.
+        RAW: lambda: _lists(np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores),
+    }
+    return pa.StructArray.from_arrays([made[name]() for name in wanted], list(wanted))
+
+
+def _lists(matrix: Any) -> Any:
+    offsets = pa.array(range(0, matrix.size + 1, matrix.shape[1]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(matrix.reshape(-1).astype(np.float64)))

@@ -1,0 +1,397 @@
+"""What a worker of a training on Spark does, without Spark: rows from Arrow, the meeting, progress, parameters."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+import gbun
+from gbun.collectives import WorkerError
+
+pa = pytest.importorskip("pyarrow")
+torch = pytest.importorskip("torch")
+from gbun.spark import worker  # noqa: E402
+from gbun.spark.progress import Address, Listener, Progress, Report  # noqa: E402
+from gbun.spark.rows import Columns, Matrix, Share, read, reader  # noqa: E402
+from gbun.spark.worker import Job, Outcome, work  # noqa: E402
+
+TIMEOUT = 20.0
+VECTOR = pa.struct(
+    [("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float64()))]
+)
+rng = np.random.default_rng(0)
+X = rng.normal(size=(900, 5))
+Y = X[:, 0] * X[:, 1] + 0.2 * rng.normal(size=900)
+S = scipy.sparse.random_array((900, 80), density=0.06, rng=rng, format="csr")
+
+
+class InThreads:
+    """Workers that are threads, and meet at a barrier."""
+
+    def __init__(self, size):
+        self.barrier, self.said, self.size = threading.Barrier(size), [""] * size, size
+
+    def place(self, rank):
+        place = type("Place", (), {"rank": rank, "hosts": ["127.0.0.1"] * self.size})()
+
+        def tell(text):
+            self.said[rank] = text
+            self.barrier.wait(TIMEOUT)
+            return list(self.said)
+
+        place.tell = tell
+        return place
+
+    def work(self, shares, job) -> list[Outcome]:
+        with ThreadPoolExecutor(self.size) as pool:
+            futures = [pool.submit(work, shares[rank], self.place(rank), job) for rank in range(self.size)]
+            return [future.result(60) for future in futures]
+
+
+def dense(row):
+    return {"type": 1, "size": None, "indices": None, "values": list(row)}
+
+
+def sparse(row, size=None):
+    row = np.asarray(row)
+    at = np.flatnonzero(row)
+    return {"type": 0, "size": size or len(row), "indices": at.tolist(), "values": row[at].tolist()}
+
+
+def vectors(rows):
+    return pa.array(rows, VECTOR)
+
+
+def batch(features, y, **more):
+    columns = {"features": features, "label": pa.array(y), **{name: pa.array(values) for name, values in more.items()}}
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def in_batches(rows, y, size=100, **more):
+    """Batches of vectors."""
+    n = len(rows)
+    return [
+        batch(vectors(rows[i : i + size]), y[i : i + size], **{k: v[i : i + size] for k, v in more.items()})
+        for i in range(0, n, size)
+    ]
+
+
+def job(columns=None, task="regression", **more):
+    parameters = {"n_neurons": 16, "n_estimators": 4, "n_jobs": 1, "device": "cpu", **more.pop("parameters", {})}
+    return Job(parameters, task, columns or Columns("vector", ("features",), label="label"), TIMEOUT, **more)
+
+
+def matrix(*batches):
+    found = Matrix("vector", "f")
+    for one in batches:
+        found.add(vectors(one))
+    return found
+
+
+# Rows
+
+
+def test_vectors_keep_their_form_and_a_mixture_takes_the_smaller_one():
+    rows = [[0.0, 2.0, 0.0, np.nan], [1.0, 0.0, 3.0, 0.0], [0.0] * 4]
+    for form, kind in ((dense, np.ndarray), (sparse, scipy.sparse.csr_array)):
+        found = matrix([form(r) for r in rows[:1]], [], [form(r) for r in rows[1:]])
+        X = found.rows(Matrix.is_dense([found.said()]))
+        assert isinstance(X, kind)
+        np.testing.assert_array_equal(X if kind is np.ndarray else X.toarray(), rows)
+    mixed = [[dense(rows[0]), sparse(rows[1])], [dense(rows[2])], [sparse(rows[0])]]
+    for is_dense in (True, False):
+        X = matrix(*mixed).rows(is_dense)
+        np.testing.assert_array_equal(X if is_dense else X.toarray(), [rows[0], rows[1], rows[2], rows[0]])
+    full, empty = matrix([dense([1.0] * 9), sparse([1.0] * 9)]), matrix([dense([0.0] * 9), sparse([1.0] + [0.0] * 8)])
+    assert Matrix.is_dense([full.said()])
+    assert not Matrix.is_dense([empty.said()])
+    assert Matrix.is_dense([matrix([dense([1.0] * 9)]).said(), matrix().said()])  # a worker that has no rows
+
+
+def test_fifty_four_million_columns_take_no_memory():
+    found = matrix([sparse([1.0, 2.0], size=54_686_452)] * 3)
+    X = found.rows(Matrix.is_dense([found.said()]))
+    assert X.shape == (3, 54_686_452)
+    assert X.data.nbytes + X.indices.nbytes < 100
+
+
+def test_arrays_tokens_and_plain_columns():
+    arrays = reader(Columns("array", ("a",)))
+    arrays.add(pa.array([{"array": [1.0, None]}, {"array": [3.0, 4.0]}]))
+    np.testing.assert_array_equal(arrays.rows(True), [[1.0, np.nan], [3.0, 4.0]])
+    tokens = reader(Columns("tokens", ("t",)))
+    tokens.add(pa.array([{"tokens": ["a", "b", "a"]}, {"tokens": []}]))
+    assert tokens.rows(False) == [["a", "b", "a"], []]
+    frame = reader(Columns("columns", ("n", "s", "c"), ("c",)))
+    plain = pa.struct([("n", pa.float64()), ("s", pa.string()), ("c", pa.float64())])
+    for n, s, c in ((1.0, "x", 1.0), (None, None, 2.0), (3.0, "y", None)):
+        frame.add(pa.array([{"n": n, "s": s, "c": c}], plain))
+    found = frame.rows(False)
+    wanted = pd.DataFrame({"n": [1.0, None, 3.0], "s": ["x", None, "y"], "c": pd.Categorical([1.0, 2.0, None])})
+    same, schema = (gbun.data.ingest.ingest(one) for one in (found, wanted))
+    np.testing.assert_array_equal(same[0].sparse.ids, schema[0].sparse.ids)
+    assert same[1] == schema[1]
+    assert reader(Columns("columns", ("n", "s"))).rows(False).shape == (0, 2)
+
+
+@pytest.mark.parametrize(("columns", "features", "more", "message"), [
+    ({"kind": "vector"}, vectors([None, dense([1.0])]), {}, "column 'f' is null in 1 rows"),
+    ({"kind": "vector"}, vectors([dense([1.0]), dense([1.0, 2.0])]), {}, "vectors of one size, got 1, 2"),
+    ({"kind": "vector"}, vectors([dense([1.0]), sparse([1.0], size=7)]), {}, "vectors of one size, got 1, 7"),
+    ({"kind": "array"}, pa.array([{"array": [1.0]}, {"array": None}]), {}, "column 'f' is null in 1 rows"),
+    ({"kind": "tokens"}, pa.array([{"t": ["a"]}, {"t": ["b", None]}]), {}, "column 'f' has 1 tokens that are null"),
+    ({"kind": "vector"}, vectors([dense([1.0])] * 2), {"label": [1.0, None]}, "column 'target' is null in 1 rows"),
+    ({"kind": "vector", "weight": "w"}, vectors([dense([1.0])] * 2), {"weight": [None, 2.0]}, "column 'w' is null"),
+    ({"kind": "vector", "indicator": "v"}, vectors([dense([1.0])] * 2), {"indicator": [None, True]}, "'v' is null"),
+])  # fmt: skip
+def test_what_is_missing_is_told_by_its_column(columns, features, more, message):
+    one = batch(features, more.pop("label", [0.0, 1.0]), **more)
+    with pytest.raises(ValueError, match=message):
+        read([one], Columns(features=("f",), label="target", **columns))
+
+
+def test_a_fingerprint_goes_with_rows_not_with_their_order_division_or_form():
+    columns = Columns("vector", ("f",), label="y", weight="w")
+    rows, y, w = X[:40].copy(), Y[:40], np.abs(Y[:40])
+    rows[:, 1] = 0.0
+
+    def fingerprint(order, size, form=dense, more=0.0):
+        share = Share.empty(columns)
+        for one in in_batches([form(r + more) for r in rows[order]], y[order], size, weight=w[order]):
+            share.add(one)
+        return share.fingerprint
+
+    first, other = np.arange(40), np.random.default_rng(1).permutation(40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fingerprint(first, 7) == fingerprint(other, 40) == fingerprint(other, 9, sparse)
+    halves = fingerprint(other[:11], 5) + fingerprint(other[11:], 5)
+    assert halves % 2**64 == fingerprint(first, 40)
+    assert fingerprint(first, 7) != fingerprint(first, 7, more=1e-9)
+    assert fingerprint(first[:-1], 7) != fingerprint(first, 7)
+
+
+# Workers
+
+
+def loaded(outcome, tmp_path):
+    (tmp_path / "m.gbun").write_bytes(outcome.model)
+    return gbun.load_model(tmp_path / "m.gbun")
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "classes", "mixed"])
+def test_the_model_is_that_of_one(kind, size, tmp_path):
+    data, y, task = X, Y, "regression"
+    if kind == "classes":
+        y, task = np.digitize(Y, [-0.5, 0.5]), "classification"
+    rows = [dense(r) for r in X]
+    if kind in ("sparse", "mixed"):
+        data = S if kind == "sparse" else np.where(X > -0.5, X, 0.0)
+        rows = [sparse(r) for r in (S.toarray() if kind == "sparse" else data)]
+        if kind == "mixed":
+            rows = [dense(r) if i % 3 else rows[i] for i, r in enumerate(data)]
+    weight = np.linspace(0.5, 1.5, 900)
+    columns = Columns("vector", ("features",), label="label", weight="w")
+    batches = in_batches(rows, y, weight=weight)
+    cuts = {1: [batches], 3: [batches[:2], [], batches[2:]]}[size]  # one of them has no rows
+    outcomes = InThreads(size).work(cuts, job(columns, task))
+    assert [o.error for o in outcomes] == [None] * size
+    assert [o.rows for o in outcomes] == [sum(b.num_rows for b in cut) for cut in cuts]
+    assert all(o.model is None for o in outcomes[1:])
+    one = gbun.train(job().parameters, (data, y, weight), task=task)
+    wanted = one.decision_function(data)
+    np.testing.assert_allclose(loaded(outcomes[0], tmp_path).decision_function(data), wanted, atol=1e-9 * wanted.std())
+
+
+def test_rows_set_aside_are_watched_and_history_comes_back(tmp_path):
+    aside = np.arange(900) % 4 == 0
+    columns = Columns("vector", ("features",), label="label", indicator="v")
+    batches = in_batches([dense(r) for r in X], Y, indicator=aside)
+    parameters = {"n_estimators": 30, "learning_rate": 1.0, "early_stopping_rounds": 3}
+    found = InThreads(2).work([batches[:5], batches[5:]], job(columns, parameters=parameters))
+    history = gbun.callbacks.History()
+    one = gbun.train(
+        {**job().parameters, **parameters}, (X[~aside], Y[~aside]), evals={"validation": (X[aside], Y[aside])},
+        callbacks=[history],
+    )  # fmt: skip
+    assert [o.watched for o in found] == [125, 100]
+    assert loaded(found[0], tmp_path).n_rounds == one.n_rounds < 30
+    watched = found[0].history["evals_result"]["validation"]["rmse"]
+    np.testing.assert_allclose(watched, history.values["validation"]["rmse"])
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_error_is_an_outcome_and_says_whose_it_is(size):
+    y = Y.copy()
+    y[-1] = np.nan
+    batches = in_batches([dense(r) for r in X], y)
+    outcomes = InThreads(size).work([batches] if size == 1 else [batches[:4], batches[4:]], job())
+    assert {o.error["whose"] for o in outcomes} == {str(size - 1)}
+    own = outcomes[-1].error
+    assert (own["kind"], own["text"]) == ("ValueError", "y has NaN or infinite targets; drop or fill those rows")
+    assert "numbers_of" in own["trace"]
+    if size == 2:
+        assert outcomes[0].error["kind"] == "WorkerError"
+        assert "worker 1 of 2 failed: ValueError: y has NaN" in outcomes[0].error["text"]
+
+
+def test_the_first_worker_fails_and_the_others_hear_why():
+    def objective(y, scores, weight):
+        if threading.current_thread().name.endswith("_0") and len(y) < 500:
+            raise ZeroDivisionError("of the user's")
+        return weight * (scores - y), weight
+
+    batches = in_batches([dense(r) for r in X], Y)
+    parameters = {"objective": objective, "init": "constant"}
+    outcomes = InThreads(3).work([batches[:2], batches[2:7], batches[7:]], job(parameters=parameters))
+    kinds = [o.error["kind"] for o in outcomes]
+    assert kinds.count("ZeroDivisionError") >= 1
+    assert all("of the user's" in o.error["text"] for o in outcomes)
+
+
+def test_a_worker_that_cannot_open_its_store_keeps_nobody_waiting(monkeypatch):
+    def fail(what):
+        if threading.current_thread().name.endswith("_1"):
+            raise ImportError("no torch here")
+        return torch
+
+    monkeypatch.setattr(worker, "load_torch", fail)
+    outcomes = InThreads(2).work([[], []], job())
+    assert sorted(o.error["kind"] for o in outcomes) == ["ImportError", "WorkerError"]
+    assert all("no torch here" in o.error["text"] for o in outcomes)
+
+
+def test_a_lost_worker_is_raised(monkeypatch):
+    def lost(*_):
+        raise WorkerError("worker 0 of 1 failed: gone", 0, lost=True)
+
+    monkeypatch.setattr(worker, "_trained", lost)
+    with pytest.raises(WorkerError, match="gone"):
+        InThreads(1).work([[]], job())
+
+
+def test_training_goes_on_from_a_checkpoint_of_the_same_rows_and_parameters_only(tmp_path):
+    batches = in_batches([dense(r) for r in X], Y)
+    calls = [0]
+
+    def objective(y, scores, weight):
+        calls[0] += 1
+        if calls[0] == 18:
+            raise ZeroDivisionError("once")
+        return weight * (scores - y), weight
+
+    parameters = {"objective": objective, "init": "constant", "n_estimators": 12}
+    own = job(parameters=parameters, checkpoints=str(tmp_path / "new"), every=2)
+    (first,) = InThreads(1).work([batches], own)
+    assert first.error["kind"] == "ZeroDivisionError"
+    (file,) = (tmp_path / "new").iterdir()
+    reached = gbun.load_model(file).n_rounds
+    assert 0 < reached < 12
+    (other,) = InThreads(1).work([batches[1:]], own)
+    assert worker._identity(objective) != worker._identity(lambda y, scores, weight: (scores - y, weight))
+    assert (other.error, other.resumed) == (None, 0)
+    outcomes = InThreads(2).work([batches[3:], batches[:3]], own)
+    assert [o.resumed for o in outcomes] == [reached, 0]
+    assert list((tmp_path / "new").iterdir()) == []  # nothing is left of a training that ended
+    one = gbun.train({**job().parameters, **parameters}, (X, Y), task="regression")
+    np.testing.assert_allclose(loaded(outcomes[0], tmp_path).predict(X), one.predict(X), atol=1e-9)
+
+
+# Progress
+
+
+def test_the_driver_hears_of_every_round_and_of_nobody_else():
+    heard = []
+    listener = Listener("127.0.0.1", heard.append)
+    try:
+        with socket.create_connection((listener.address.host, listener.address.port)) as stranger:
+            stranger.sendall(b'who?\n{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0}\n')
+        aside = np.arange(900) % 4 == 0
+        columns = Columns("vector", ("features",), label="label", indicator="v")
+        batches = in_batches([dense(r) for r in X], Y, indicator=aside)
+        (outcome,) = InThreads(1).work([batches], job(columns, listener=listener.address))
+    finally:
+        listener.close()
+    assert [report.round for report in heard] == [0, 1, 2, 3]
+    values = [report.evaluations["validation"]["rmse"] for report in heard]
+    assert values == outcome.history["evals_result"]["validation"]["rmse"]
+    assert str(heard[1]).startswith("round 2 of 4, ")
+    assert outcome.unheard == ""
+
+
+def test_training_goes_on_where_the_driver_cannot_be_reached():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    nobody = Address("127.0.0.1", port, "token")
+    (outcome,) = InThreads(1).work([in_batches([dense(r) for r in X], Y)], job(listener=nobody))
+    assert outcome.model is not None
+    assert "refused" in outcome.unheard
+    assert Progress(None).unheard == ""
+    assert str(Report(4, 10, {}, 1.25, True)) == "trial round 5 of 10, 1.2 s"
+
+
+# Parameters, which need pyspark but no session
+
+
+def test_parameters_are_those_of_gbun_and_of_spark():
+    spark = pytest.importorskip("gbun.spark")
+    known = {f.name: f for f in gbun.config.parameter_fields()}
+    classifier, regressor = spark.GBUNClassifier(), spark.GBUNRegressor()
+    for estimator in (classifier, regressor):
+        names = {param.name: param for param in estimator.params}
+        assert known.keys() <= names.keys()
+        for name, field in known.items():
+            assert names[name].doc == field.metadata["sentence"]
+            assert estimator.getOrDefault(name) == field.default
+    own = {param.name for param in classifier.params} - known.keys()
+    assert own - {param.name for param in regressor.params} == {"probabilityCol", "rawPredictionCol"}
+    assert {"featuresCol", "labelCol", "weightCol", "validationIndicatorCol", "numWorkers", "checkpointPath"} <= own
+    assert classifier.setFeaturesCol(["a", "b"]).getFeaturesCol() == ["a", "b"]
+    assert "huber_delta : " in spark.GBUNRegressor.__doc__
+
+
+@pytest.mark.parametrize(("params", "error", "message"), [
+    ({"learning_rate": 2.5}, TypeError, r"learning_rate must be a number in \(0, 1\], got 2.5"),
+    ({"n_neurons": "many"}, TypeError, "n_neurons must be an integer"),
+    ({"learning_rat": 0.5}, ValueError, "unknown parameter 'learning_rat'; did you mean 'learning_rate'?"),
+    ({"numWorkers": 0}, TypeError, "numWorkers must be an integer of at least 1, got 0"),
+    ({"timeout": -1}, TypeError, "timeout must be a positive number of seconds, got -1"),
+    ({"transport": "int8"}, TypeError, "transport must be one of float64, float32, int16, got 'int8'"),
+    ({"featuresCol": 7}, TypeError, "featuresCol"),
+])  # fmt: skip
+def test_wrong_parameters_are_told(params, error, message):
+    spark = pytest.importorskip("gbun.spark")
+    with pytest.raises(error, match=message):
+        spark.GBUNClassifier(**params)
+
+
+def test_parameters_take_functions_and_numpys_numbers():
+    spark = pytest.importorskip("gbun.spark")
+
+    def loss(y, scores, weight):
+        return scores - y, weight
+
+    seed = np.random.default_rng(1)
+    estimator = spark.GBUNRegressor(objective=loss, learning_rate=np.float32(0.5), random_state=seed)
+    assert estimator.getOrDefault("objective") is loss
+    assert type(estimator.getOrDefault("learning_rate")) is float
+    assert isinstance(estimator.getOrDefault("random_state"), int)
+    assert worker.words([loss, "rmse", gbun.TorchLoss(loss)]) == ["<loss>", "rmse", "<TorchLoss>"]
+    copied = estimator.copy({estimator.learning_rate: 0.25})
+    assert (copied.getOrDefault("learning_rate"), estimator.getOrDefault("learning_rate")) == (0.25, 0.5)
+
+
+@pytest.mark.parametrize("path", ["hdfs://host/run", "s3a://bucket/run", "file://host/run"])
+def test_checkpoints_go_to_a_shared_file_system(path):
+    estimators = pytest.importorskip("gbun.spark.estimators")
+    with pytest.raises(ValueError, match="checkpointPath must be a folder of a shared file system"):
+        estimators._folder(path)
+    assert estimators._folder("file:///tmp/run") == estimators._folder("/tmp/run") == "/tmp/run"
