@@ -73,7 +73,7 @@ def test_dense_columns_are_scaled_batch_by_batch_and_a_single_batch_once(monkeyp
 @pytest.mark.parametrize("hold", [True, False])
 @pytest.mark.parametrize("kind", ["wide", "sparse"])
 def test_nothing_of_a_tensors_size_is_made(kind, hold, monkeypatch):
-    X, y, weight = data_of(kind, 20_000)
+    X, y, weight = data_of(kind, 8000)
     size = (X.nbytes if kind == "wide" else X.indices.nbytes + X.data.nbytes) // 4
     params = {**ON_TORCH, "n_neurons": 2, "group_size": 2, "init": "constant", "scale": "none", "learning_rate": 0.1}
     monkeypatch.setattr(device_plan, "OUTPUTS", 2**10)
@@ -292,8 +292,8 @@ def test_rows_are_scaled_once_a_round_where_outputs_are_kept(objective, monkeypa
 
 
 def test_where_even_a_tensors_values_do_not_fit_its_rows_are_sent():
-    X, y, _ = data_of("sparse", 4000)
-    params = {**ON_TORCH, "init": "constant"}
+    X, y, _ = data_of("sparse", 300)
+    params = {**ON_TORCH, "init": "constant", "scale": "max_abs"}
     with pytest.raises(ValueError, match="memory_budget must be at least") as least_there:
         gbun.plan({**params, "memory_budget": 1000}, (as_tensor(X), y))
     with pytest.raises(ValueError, match="memory_budget must be at least") as least:

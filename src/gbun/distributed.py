@@ -142,7 +142,10 @@ def connected(
             raise ValueError(f"transport must be one of {', '.join(FORMATS)}, got {transport!r}")
         # Connections of its own, whatever the user sends through his meanwhile: sums are small, and on the host.
         place = dist.PrefixStore("gloo", store.clone()), rank, size, _options(dist.ProcessGroupGloo, host)
-        own = watched(lambda: dist.ProcessGroupGloo(*place), health.check)
+        try:
+            own = watched(lambda: dist.ProcessGroupGloo(*place), health.check)
+        except RuntimeError as error:  # whoever failed before all were connected has closed what there was
+            raise health.unconnected(error) from error
         courier = Courier(ProcessGroupCollective(own, health.lost), transport, health.check)
         yield courier
         courier.sum(np.zeros(1))  # nobody leaves before all are through

@@ -80,14 +80,29 @@ class Health:
 
     def lost(self, peer: int, error: BaseException) -> WorkerError:
         """The connection to a worker broke: what is known of it, after a moment for those who know more."""
+        told = self._told_in_time()
+        if told is not None:
+            return told
+        self._record(peer, "its connection broke: it was killed, or its machine is gone", True)
+        return self._told() or WorkerError(f"worker {peer} was lost: {error}", peer, lost=True)
+
+    def unconnected(self, error: BaseException) -> WorkerError:
+        """Workers did not come together: why, if somebody knows."""
+        if isinstance(error, WorkerError):
+            return error
+        words = str(error).splitlines()[0]
+        return self._told_in_time() or WorkerError(
+            f"worker {self.rank} of {self.size} could not connect with the others: {words}", self.rank, lost=True
+        )
+
+    def _told_in_time(self) -> WorkerError | None:
         until = monotonic() + min(SECONDS_TO_TELL, self.timeout)
         while monotonic() < until:
             told = self._told()
             if told is not None:
                 return told
             sleep(0.05)
-        self._record(peer, "its connection broke: it was killed, or its machine is gone", True)
-        return self._told() or WorkerError(f"worker {peer} was lost: {error}", peer, lost=True)
+        return None
 
     def _told(self) -> WorkerError | None:
         record = self._bounded(lambda: self.store.get("failure") if self.store.check(["failure"]) else None)
