@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 
 import numpy as np
@@ -10,7 +11,8 @@ import scipy.sparse
 
 import gbun
 from gbun import assembly
-from gbun.collectives import Solo
+from gbun.collectives import Courier, Solo
+from gbun.collectives.threads import in_threads
 from gbun.data import ingest
 from gbun.data.scaling import ScaledColumns, fit_scaling
 from gbun.devices import Device, TorchDevice
@@ -39,7 +41,8 @@ def test_sparse_batches_are_views_of_the_tensor():
         for scale, same in (("none", True), ("max_abs", False)):
             for batch in batches_of(tensor, scale):
                 assert batch.low.untyped_storage().data_ptr() == ids.data_ptr()
-                assert batch.high.untyped_storage().nbytes() in (4, ids.nbytes())  # zeros are one number
+                high = batch.high.untyped_storage()
+                assert high.nbytes() == 4 if index == torch.int32 else high.data_ptr() == ids.data_ptr()
                 assert (batch.values.untyped_storage().data_ptr() == values.data_ptr()) == same
 
 
@@ -74,8 +77,9 @@ def test_nothing_of_a_tensors_size_is_made(kind, hold, monkeypatch):
     size = (X.nbytes if kind == "wide" else X.indices.nbytes + X.data.nbytes) // 4
     params = {**ON_TORCH, "n_neurons": 2, "group_size": 2, "init": "constant", "scale": "none", "learning_rate": 0.1}
     monkeypatch.setattr(device_plan, "OUTPUTS", 2**10)
-    monkeypatch.setattr(device_plan, "SCALED_ROWS", 2**8)
-    monkeypatch.setattr("gbun.data.scaling.SCALED_ROWS", 2**8)
+    monkeypatch.setattr(device_plan, "SCALED", 2**16)
+    monkeypatch.setattr("gbun.data.scaling.SCALED", 2**16)
+    monkeypatch.setattr("gbun.data.scaling.ROWS", 2**8)
     monkeypatch.setattr(ingest, "LOOKED_AT", 2**16)
     copies_as_a_gpu_would(monkeypatch)
     peaks = []
@@ -202,13 +206,124 @@ def test_where_a_tensor_cannot_be_scaled_the_bytes_are_told(init, monkeypatch):
         m.setattr(ScaledColumns, "into", short)
         with pytest.raises(MemoryError, match=r"device='torch:cpu' ran out of memory with a plan for [0-9]+ bytes"):
             gbun.train(params, data, 1)
-    tries.clear()
-    monkeypatch.setattr(ScaledColumns, "into", lambda *a: into(*a) if tries else short(*a))
-    if init == "constant":  # a smaller plan is tried
+    assert tries
+    if init == "constant":
+        tries.clear()
+        plans, made = [], assembly.make_device_plan
+        monkeypatch.setattr(
+            assembly, "make_device_plan", lambda *a, **more: plans.append(made(*a, **more)) or plans[-1]
+        )
+        monkeypatch.setattr(ScaledColumns, "into", lambda *a: into(*a) if tries else short(*a))
         gbun.train(params, data, 1)
+        assert plans[1].n_bytes < plans[0].n_bytes
 
 
 def test_scipy_and_tensors_of_other_layouts_have_no_memory_of_a_device():
     X = data_of("sparse", 50)[0]
     for given in (X, scipy.sparse.coo_array(X), as_tensor(X).to_sparse_coo(), as_tensor(X).to_sparse_csc()):
         assert ingest.ingest(given, tensors=True)[0].sparse.there is None
+
+
+# What kernels would misread, or the user may do
+
+
+def test_strided_entries_are_not_read_in_place():
+    """torch takes them; kernels go through memory number by number."""
+    X, y, _ = data_of("sparse", 300)
+    crow, col, values = (torch.from_numpy(a) for a in (X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data))
+    every_second = torch.stack([values, -values], dim=1).reshape(-1)[::2]
+    tensor = torch.sparse_csr_tensor(crow, col, every_second, size=X.shape)
+    assert tensor.values().stride() == (2,)
+    there = ingest.ingest(tensor, tensors=True)[0].sparse.there
+    assert there.values is None
+    assert there.ids.data_ptr() == tensor.col_indices().data_ptr()
+    params = {**ON_TORCH, "scale": "none", "init": "constant"}
+    wanted = gbun.train(params, (X, y), 3).predict(X)
+    np.testing.assert_allclose(gbun.train(params, (tensor, y), 3).predict(X), wanted, atol=1e-6)
+    strided = torch.sparse_csr_tensor(crow, torch.stack([col, col], dim=1).reshape(-1)[::2], values, size=X.shape)
+    assert ingest.ingest(strided, tensors=True)[0].sparse.there is None
+    np.testing.assert_allclose(gbun.train(params, (strided, y), 3).predict(X), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("n", [1, 40])
+def test_few_rows_and_no_entries(kind, n):
+    X, y, _ = data_of(kind, 200)
+    model = gbun.train({**ON_TORCH, "init": "constant"}, (as_tensor(X), y), 2)
+    for rows in (X[:n], 0.0 * X[:n]):
+        rows = rows if kind == "dense" else scipy.sparse.csr_array(rows)
+        if kind == "sparse":
+            rows.eliminate_zeros()
+        found = model.predict(as_tensor(rows), device="torch:cpu")
+        np.testing.assert_allclose(found, model.predict(rows), atol=1e-5)
+
+
+def test_a_batch_that_was_not_finished_is_made_again(monkeypatch):
+    X, into, calls = data_of("wide", 200)[0], ScaledColumns.into, []
+    batches = batches_of(torch.from_numpy(X), "standard")
+    wanted = [batch.dense.clone() for batch in batches]
+
+    def fails_half_way(self, out):
+        into(self, out)
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ScaledColumns, "into", fails_half_way)
+    with pytest.raises(KeyboardInterrupt):
+        list(batches)
+    for batch, own in zip(batches, wanted, strict=True):
+        assert torch.equal(batch.dense, own)
+
+
+@pytest.mark.parametrize("objective", ["squared_error", "softmax"])
+def test_rows_are_scaled_once_a_round_where_outputs_are_kept(objective, monkeypatch):
+    X, y, _ = data_of("wide", 1000)
+    y = np.digitize(y, [-1.0, 1.0]) if objective == "softmax" else y
+    counted, into = [], ScaledColumns.into
+    monkeypatch.setattr(device_plan, "OUTPUTS", 2**12)
+    monkeypatch.setattr(ScaledColumns, "into", lambda self, out: counted.append(len(self)) or into(self, out))
+    totals = []
+    for n_rounds in (2, 5):
+        counted.clear()
+        gbun.train({**ON_TORCH, "objective": objective, "init": "constant"}, (torch.from_numpy(X), y), n_rounds)
+        totals.append(sum(counted))
+    assert totals[1] - totals[0] == 3 * len(X)
+
+
+def test_where_even_a_tensors_values_do_not_fit_its_rows_are_sent():
+    X, y, _ = data_of("sparse", 4000)
+    params = {**ON_TORCH, "init": "constant"}
+    with pytest.raises(ValueError, match="memory_budget must be at least") as least_there:
+        gbun.plan({**params, "memory_budget": 1000}, (as_tensor(X), y))
+    with pytest.raises(ValueError, match="memory_budget must be at least") as least:
+        gbun.plan({**params, "memory_budget": 1000}, (X, y))
+    assert str(least_there.value) == str(least.value)
+    budget = int(str(least.value).split("at least ")[1].split()[0])
+    plan = gbun.plan({**params, "memory_budget": budget}, (as_tensor(X), y))
+    assert not plan.placement.resident
+    wanted = gbun.train(params, (X, y), 2).predict(X)
+    found = gbun.train({**params, "memory_budget": budget}, (as_tensor(X), y), 2).predict(X)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_workers_read_their_tensors_in_place(monkeypatch):
+    X, y, _ = data_of("sparse", 600)
+    found, source = [], "gbun.kernels.batches.there_of"
+    there_of = importlib.import_module("gbun.kernels.batches").there_of
+    monkeypatch.setattr(source, lambda *a: found.append(there_of(*a)) or found[-1])
+
+    def work(collective):
+        own = np.arange(600) % 2 == collective.rank
+        courier = Courier(collective)
+        try:
+            data = as_tensor(scipy.sparse.csr_array(X[own])), y[own]
+            return gbun.train({**ON_TORCH, "init": "constant", "n_jobs": 1}, data, 3, collective=courier)
+        finally:
+            courier.close()
+
+    models = in_threads(2, work, timeout=60.0)
+    assert found
+    assert all(there is not None for there in found)
+    wanted = gbun.train({**ON_TORCH, "init": "constant"}, (X, y), 3).predict(X)
+    np.testing.assert_allclose(models[0].predict(X), wanted, atol=1e-5)

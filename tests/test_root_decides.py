@@ -19,12 +19,15 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(N, 6))
 S = scipy.sparse.csr_array(scipy.sparse.random(N, 60, density=0.15, random_state=0))
 SCORE = X[:, 0] * X[:, 1] + np.sin(2 * X[:, 2]) + 0.3 * rng.normal(size=N)
+WIDE = scipy.sparse.csr_array((S.data, S.indices * 1_000_003, S.indptr), shape=(N, 10**8))
 WORDS = np.asarray(S[:, :20].sum(axis=1)).ravel() + 0.2 * SCORE
 STOPS = {"learning_rate": 1.0, "early_stopping_rounds": 4}
 CASES = {
     "line search": ({}, X, np.digitize(SCORE, [-0.8, 0.0, 0.8]), 8),
     "many labels": ({"hessian": "shared"}, X, np.column_stack([SCORE > 0, SCORE > 1]).astype(int), 8),
     "penalty chosen": ({**STOPS, "init": "linear", "scale": "idf"}, S, (WORDS - WORDS.mean() > 0).astype(int), 20),
+    "sparse columns": ({"scale": "standard", "init": "constant"}, S, (WORDS - WORDS.mean() > 0).astype(int), 5),
+    "hashed buckets": ({"linear_l2": 0.1}, WIDE, (WORDS - WORDS.mean() > 0).astype(int), 3),
     "early stopping": ({**STOPS, "eval_metric": "auc"}, X, (SCORE > 0).astype(int), 60),
     "rounds found": ({"learning_rate": 1.0, "temperature": 4.0}, X, (SCORE > 0).astype(int), None),
 }
@@ -73,6 +76,8 @@ def bits(model):
     parts = [e.start, e.centres, e.factors, e.heads, [model.description.best_score or 0.0]]
     if e.scaling.dense is not None:
         parts += [e.scaling.dense.centre, e.scaling.dense.factor]
+    if e.scaling.sparse is not None:
+        parts += [e.scaling.sparse.centre, e.scaling.sparse.factor]
     if e.scaling.shared is not None:
         parts += [e.scaling.shared.factor]
     if e.linear is not None:

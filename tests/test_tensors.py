@@ -167,8 +167,8 @@ def with_value(value):
 
 
 REFUSED = {
-    "1-d": (lambda: T[:, 0], ["X must be", "2-d array or tensor", "(200,)"]),
-    "3-d": (lambda: T[:, :, None], ["X must be", "2-d array or tensor", "(200, 5, 1)"]),
+    "1-d": (lambda: T[:, 0], ["X must be", "(200,)", "reshape(-1, 1)"]),
+    "3-d": (lambda: T[:, :, None], ["X must be", "(200, 5, 1)"]),
     "infinite": (lambda: with_value(torch.inf), ["X has an infinite value in row 7, column 2"]),
     "-infinite, half": (lambda: with_value(-torch.inf).half(), ["X has an infinite value in row 7, column 2"]),
     "complex": (lambda: T + 0j, ["X must hold real numbers", "complex64"]),

@@ -159,7 +159,7 @@ def ingest_share(X: Any, collective: Collective = ALONE, tensors: bool = False) 
     """Features of this worker's rows, and the schema that one worker with all rows would have found."""
     if collective.size == 1:
         return ingest(X, tensors=tensors)
-    X, own, form = together(collective, lambda: _own_reading(matrix(X, tensors), tensors))
+    X, own, form = together(collective, lambda: _own_reading(X, tensors))
     agreed = decided(collective, asdict(form), _agreed_form)
     if agreed is None:  # rows that tell nothing anywhere: whoever has some says what is wrong with them
         together(collective, lambda: None if is_empty(X) else ingest(X, tensors=tensors))
@@ -181,7 +181,7 @@ def conform_share(
         sparse = schema.kind == "array" and _is_sparse(given)
         if is_empty(given):
             return no_rows(schema, dense), int(given.shape[1]) if sparse else 0
-        features = conform(given, schema, dense, name, tensors, share=True)
+        features = conform(X, schema, dense, name, tensors, share=True)
         return features, int(given.shape[1]) if sparse else schema.n_columns or 0
 
     def enough(said: list[Any]) -> None:
@@ -198,8 +198,9 @@ def conform_share(
 
 def _own_reading(X: Any, tensors: bool) -> tuple[Any, tuple[Features, Schema] | None, Form]:
     """X, what it is by itself, None where it has no row that tells, and what it looks like."""
+    given, X = X, matrix(X, tensors)
     silent = isinstance(X, (list, tuple)) and all(isinstance(row, (dict, list, tuple)) and not row for row in X)
-    own = None if silent or is_empty(X) else ingest(X, tensors=tensors, share=True)
+    own = None if silent or is_empty(X) else ingest(given, tensors=tensors, share=True)
     return X, own, _form(X, own)
 
 

@@ -14,7 +14,7 @@ from gbun.collectives import Collective, Courier
 from gbun.config import Parameters, parameter_fields
 from gbun.data.buckets import Buckets, buckets_for
 from gbun.data.features import Features, Schema, Shard
-from gbun.data.scaling import Scaling, fit_scaling
+from gbun.data.scaling import ScaledColumns, Scaling, fit_scaling
 from gbun.defaults import (
     EXACT_ROWS,
     FEW_ROWS_TO_JUDGE_BY,
@@ -102,9 +102,10 @@ def assemble(
         # Penalties are judged by the objective's own metric, which sees every change; derivatives alone have none.
         metric = metrics[-1] if isinstance(objective, Custom) else get_metric(objective.default_metric())
         fitting = Fitting(buckets, objective, start, metric, collective, pool)
-        judge = None if decides is None else replace(problem.shards[decides], features=watched[decides])
-        fit = partial(linear_start, problem, replace(shard, features=features), judge, fitting, settled, n_counting)
-        start, linear = in_memory(device, fit, memory.n_bytes) if isinstance(device, TorchDevice) else fit()
+        on_host = partial(rows_on_host, device, memory.n_bytes)
+        judge = None if decides is None else replace(problem.shards[decides], features=on_host(watched[decides]))
+        learnt_from = replace(shard, features=on_host(features))
+        start, linear = linear_start(problem, learnt_from, judge, fitting, settled, n_counting)
 
     def placed(plan: Plan | DevicePlan) -> Placed:
         rows = TrainingRows(features, family, start, shard, pool, plan, exact, linear, device)
@@ -190,6 +191,14 @@ def in_memory(device: Device, make: Callable[[], Made], n_bytes: int) -> Made:
             f"device={device.name!r} ran out of memory with a plan for {n_bytes} bytes: that many must be free there"
         )
     return made
+
+
+def rows_on_host(device: Device, n_bytes: int, features: Features) -> Features:
+    """Scaled rows where a linear start is computed; `n_bytes` are those of the plan for the device."""
+    if not isinstance(features.dense, ScaledColumns):
+        return features
+    dense = in_memory(device, lambda: np.asarray(features.dense), n_bytes)
+    return replace(features, dense=dense)
 
 
 def described(problem: Problem) -> Description:

@@ -77,8 +77,8 @@ class Device:
         return np.asarray(values, dtype=dtype)
 
     def has(self, values: Any) -> bool:
-        """Whether an array is there already."""
-        return isinstance(values, np.ndarray)
+        """Whether these are rows of the user's that it has in memory of its own; the host's kernels want copies."""
+        return False
 
     def fill(self, target: Array, values: Any) -> None:
         """Copy values into an array of this device."""

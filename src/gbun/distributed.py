@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ _jobs: Counter[str] = Counter()
 
 @dataclass
 class Report:
-    """Bytes that workers sent and received: workers x rounds, on rank 0 when training is over.
+    """Bytes that workers sent and received: workers x rounds, when training is over.
 
     The first column is all that came before the first round: scaling, the start, a trial.
     """
@@ -130,7 +131,7 @@ def connected(
     `host` is the address by which the others reach this one; torch chooses where it is not said.
     """
     dist = load_torch("training on several workers").distributed
-    is_time = isinstance(timeout, (int, float)) and timeout > 0
+    is_time = isinstance(timeout, Real) and timeout > 0
     # Clients of their own: one that waits lets nobody else through.
     health = Health(store.clone(), rank, size, timeout if is_time else TIMEOUT, keeper)
     courier: Courier | None = None
@@ -180,6 +181,8 @@ def _keeper() -> str:
 def _fill(report: Report, courier: Courier) -> None:
     own = np.array([(traffic.sent, traffic.received) for traffic in courier.traffic], dtype=np.int64).reshape(-1, 2)
     found = courier.gather(np.diff(own, axis=0, prepend=0).reshape(-1))
+    of_workers = np.zeros((courier.size, *own.shape), dtype=np.int64)
     if found is not None:
-        of_workers = np.stack([values.reshape(-1, 2) for values in found])
-        report.sent, report.received = of_workers[..., 0], of_workers[..., 1]
+        of_workers[:] = np.stack(found).reshape(of_workers.shape)
+    of_workers = courier.broadcast(of_workers)
+    report.sent, report.received = of_workers[..., 0], of_workers[..., 1]

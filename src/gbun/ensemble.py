@@ -247,7 +247,7 @@ class TrainingRows:
 
 def scaled(features: Features, scaling: Scaling, device: Device) -> Features:
     """Features as the networks see them; of a tensor that the device has, no copy is made."""
-    return scaling.apply(features, in_place=isinstance(device, TorchDevice) and device.has(features.dense))
+    return scaling.apply(features, in_place=device.has(features.dense))
 
 
 def zero_step(family: Family, n_scores: int) -> Step:

@@ -22,7 +22,7 @@ from gbun.config import Parameters, check, parameter_fields
 from gbun.data.features import Schema
 from gbun.data.frames import check_names, is_frame
 from gbun.data.ingest import kind_of_rows
-from gbun.data.tensors import is_foreign, like_input, on_host
+from gbun.data.tensors import check_rows, is_foreign, like_input, on_host
 from gbun.model import Model, load_model
 from gbun.problem import Dataset
 from gbun.targets import check_labels, weight_array
@@ -117,6 +117,8 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         if is_frame(X):
             check_names(X, "X")
         X = X if is_tensor(X) or not is_foreign(X) else on_host(X, "X")
+        if is_tensor(X):
+            check_rows(X, "X")
         with _named("X"):
             if is_frame(X) or is_tensor(X):
                 return validate_data(self, X, reset=reset, skip_check_array=True)

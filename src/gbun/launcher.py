@@ -49,10 +49,13 @@ def launch(
             processes.append(process)
         return _answers(pipes, processes, timeout)
     except KeyboardInterrupt:
-        connection.wait([process.sentinel for process in processes], GRACE)  # Ctrl-C is theirs, too: let them write
+        for process in processes:  # from a terminal it is theirs, too; otherwise it was this process's alone
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGINT)
+        until = monotonic() + GRACE  # for them to write what they have
         for process in processes:
-            process.join(GRACE / len(processes))
-        raise
+            process.join(max(0.0, until - monotonic()))
+        raise KeyboardInterrupt(*_last_words(pipes[0])) from None
     finally:
         for process in processes:
             process.kill()
@@ -104,6 +107,16 @@ def _answers(pipes: list[Any], processes: list[Any], timeout: float) -> list[Any
     return [answers[rank] for rank in range(len(processes))]
 
 
+def _last_words(pipe: Any) -> list[str]:
+    """What an interrupted worker has to say."""
+    try:
+        kind, *found = pipe.recv() if pipe.poll() else ("",)
+    except EOFError:
+        return []
+    name, _, words = found[0].partition(": ") if kind == "raised" else ("", "", "")
+    return [words] if name == "KeyboardInterrupt" and words else []
+
+
 def _end_of(process: Any) -> str:
     process.join(GRACE)
     code = process.exitcode
@@ -130,6 +143,7 @@ def _worker(
     pipe: Any,
 ) -> None:
     """What a new process does."""
+    signal.signal(signal.SIGINT, _interrupted)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= {"OMP_NUM_THREADS": str(n_threads), "LOCAL_WORLD_SIZE": str(size), KEEPER: "the launcher"}
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
@@ -151,6 +165,12 @@ def _worker(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # without waiting for messages that will not come
+
+
+def _interrupted(*_: Any) -> None:
+    """Once is enough: a second interrupt would meet this worker while it writes what it has."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _end_with_parent() -> None:

@@ -83,8 +83,9 @@ class Ahead:
         for _ in range(REFINEMENTS if any(m.hint_length for m in self._metrics) else 0):
             for evaluation, metrics in self.watched:
                 for metric in metrics:
-                    total = self.courier.sum(metric.sums(*evaluation.answers(training.objective)))
-                    metric.adapt(self.courier.broadcast(metric.hint(total)))
+                    total = self.courier.sum(metric.sums(*evaluation.answers(training.objective)), root=0)
+                    leads = self.courier.rank == 0
+                    metric.adapt(self.courier.broadcast(metric.hint(total) if leads else np.zeros(metric.hint_length)))
         self._next: Normaliser | None = None  # of the round that begins next
         self._moments = np.zeros((2, training.family.n_outputs))  # of this worker's rows, of the one after it
 

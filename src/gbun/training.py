@@ -205,7 +205,7 @@ def trial(
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")]
     boost(runs[0], n_rounds, [*watchers, stopper(problem, runs, patience)], runs[1:])
     share = np.mean([run.total_weight for run in runs]) / total_weight
-    for_all = int(problem.collective.broadcast(np.array([min(n_rounds, round(runs[0].n_rounds / share))]))[0])
+    for_all = min(n_rounds, round(runs[0].n_rounds / share))
     return Tried(for_all, runs[0].best_round, runs[0].best_score, Settled.by(runs[0]))
 
 

@@ -8,6 +8,7 @@ instead of adding up.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,7 +79,8 @@ def buckets_for(
     if n_columns is not None and n_columns <= min(most, WIDE * seen):
         return Buckets(n_columns)
     highest = max(LEAST_BITS, most.bit_length() - 1)
-    return Buckets(2 ** min(max(LEAST_BITS, int(np.ceil(np.log2(seen)))), highest), hashed=True)
+    bits_of_seen = (math.ceil(seen) - 1).bit_length()  # logarithms need not be the same on all workers
+    return Buckets(2 ** min(max(LEAST_BITS, bits_of_seen), highest), hashed=True)
 
 
 def distinct(ids: IntArray, collective: Collective) -> float:

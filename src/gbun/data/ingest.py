@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gbun.arrays import host, is_tensor
 from gbun.data import frames
 from gbun.data.features import Entries, Features, Schema
-from gbun.data.tensors import matrix, there
+from gbun.data.tensors import check_rows, matrix, there
 from gbun.dtypes import FloatArray
 from gbun.networks import hash_name
 
@@ -181,8 +181,8 @@ def from_array(X: Any, name: str) -> Features:
         except (TypeError, ValueError) as error:
             raise type(error)(f"{name} must be {ACCEPTED}, got dtype {array.dtype}: {error}") from None
     if array.ndim != 2:
-        advice = "reshape(-1, 1) makes one column, reshape(1, -1) one row" if array.ndim == 1 else ""
-        raise ValueError(f"{name} must be {ACCEPTED}, got an array of shape {array.shape} {advice}".rstrip())
+        advice = "; reshape(-1, 1) makes one column, reshape(1, -1) one row" if array.ndim == 1 else ""
+        raise ValueError(f"{name} must be {ACCEPTED}, got an array of shape {array.shape}{advice}")
     if array.dtype.kind == "f" and np.isinf(array).any():
         row, col = np.argwhere(np.isinf(array))[0]
         raise ValueError(f"{name} has an infinite value in row {row}, column {col}; {MISSING}")
@@ -195,8 +195,7 @@ def from_tensor(X: Any, name: str) -> Features:
         raise ValueError(
             f"{name} must hold real numbers, got dtype {X.dtype}; make numbers of it. Complex data not supported"
         )
-    if X.ndim != 2:
-        raise ValueError(f"{name} must be {ACCEPTED}, got a tensor of shape {tuple(X.shape)}")
+    check_rows(X, name)
     at_a_time = max(1, LOOKED_AT // max(1, X.shape[1]))
     for first in range(0, len(X) if X.is_floating_point() else 0, at_a_time):
         infinite = X[first : first + at_a_time].isinf()

@@ -33,7 +33,8 @@ FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax
 TEXT = ("log", "idf", "unit")
 TINY = float(np.finfo(MEMBERSHIP).tiny)  # below it an inverse is beyond float32
 PIECE = 2**16  # numbers of each worker that are gathered at a time
-SCALED_ROWS = 2**12  # of dense columns that are scaled at a time
+ROWS = 2**12  # of dense columns that are summed at a time
+SCALED = 2**19  # numbers of dense columns that are scaled at a time
 EVEN = 0.1  # rows whose numbers of entries deviate less than this from their mean are one-hot rows
 
 
@@ -147,14 +148,18 @@ class ScaledColumns:
 
     def into(self, out: Array) -> None:
         """Chunk by chunk, so that no float64 copy is made."""
-        xp = namespace(self.X)
-        for first in range(0, len(self), SCALED_ROWS):
-            block = widened(self.X[first : first + SCALED_ROWS])
+        xp, at_a_time = namespace(self.X), self._at_a_time
+        for first in range(0, len(self), at_a_time):
+            block = widened(self.X[first : first + at_a_time])
             block = logarithm(block) if "log" in self.steps else block
             block = self.scale.apply_dense(block, missing_is_zero="standard" not in self.steps)
             if "unit" in self.steps:
                 block /= _positive(xp.sqrt(xp.sum(block * block, axis=1)))[:, None]
-            out[first : first + SCALED_ROWS] = xp.clip(block, -FAR, FAR)
+            out[first : first + at_a_time] = xp.clip(block, -FAR, FAR)
+
+    @property
+    def _at_a_time(self) -> int:
+        return max(1, SCALED // max(1, self.shape[1]))
 
     def copy(self) -> Array:
         """All of them, where they are."""
@@ -165,9 +170,12 @@ class ScaledColumns:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """All of them, on the host; a device need not have room for them."""
+        if copy is False:
+            raise ValueError("scaled columns are made when they are asked for: there is nothing to look at")
         out = np.empty(self.shape, dtype=MEMBERSHIP)
-        for first in range(0, len(self), SCALED_ROWS):
-            out[first : first + SCALED_ROWS] = host(self[first : first + SCALED_ROWS].copy())
+        for first in range(0, len(self), self._at_a_time):
+            some = slice(first, first + self._at_a_time)
+            out[some] = host(self[some].copy())
         return out if dtype is None else out.astype(dtype, copy=False)
 
 
@@ -253,7 +261,7 @@ def seen_steps(entries: Entries, weight: FloatArray, kind: str, collective: Coll
     if not n:
         return ()
     mean = n_present / n
-    even = bool(collective.broadcast(np.array([squares / n - mean**2 <= (EVEN * mean) ** 2]))[0])  # the root decides
+    even = squares / n - mean**2 <= (EVEN * mean) ** 2
     if not many and (even or kind in ("names", "frame")):
         return ()
     if not other and not even and kind != "names":
@@ -305,8 +313,8 @@ def _fit_dense(steps: tuple[str, ...], X: Array, weight: FloatArray, collective:
         return ColumnScale(np.zeros(m), np.where(rows > 0, 1.0 + np.log((1.0 + total) / (1.0 + rows)), 0.0))
     if "max_abs" in steps:
         largest = np.zeros(m)
-        for top in range(0, len(X), SCALED_ROWS):
-            block = np.abs(host(widened(X[top : top + SCALED_ROWS])))[weight[top : top + SCALED_ROWS] > 0]
+        for top in range(0, len(X), ROWS):
+            block = np.abs(host(widened(X[top : top + ROWS])))[weight[top : top + ROWS] > 0]
             largest = np.fmax(largest, np.fmax.reduce(block, axis=0, initial=0.0))
         largest = np.log1p(largest) if "log" in steps else largest
         return ColumnScale(np.zeros(m), _inverse(_maximum(largest, collective)))
@@ -332,15 +340,15 @@ def _column_sums(X: Array, weight: FloatArray, shift: FloatArray, what: str, log
     """Per column, the weighted sum over known values of 1 ("known"), of 1 where not 0 ("present"), of value - shift
     ("sum") or of its square ("squares")."""
     total, xp = np.zeros(X.shape[1]), namespace(X)
-    for start in range(0, len(X), SCALED_ROWS):
-        block = widened(X[start : start + SCALED_ROWS])
+    for start in range(0, len(X), ROWS):
+        block = widened(X[start : start + ROWS])
         block = (logarithm(block) if log else block) - like(shift, block)
         known = ~xp.isnan(block)
         block[~known] = 0.0
         with np.errstate(over="ignore"):
             values = {"known": known, "present": block != 0.0, "sum": block}.get(what)
             values = block * block if values is None else xp.astype(values, block.dtype)
-            total += host(like(weight[start : start + SCALED_ROWS], block) @ values)
+            total += host(like(weight[start : start + ROWS], block) @ values)
     return total
 
 

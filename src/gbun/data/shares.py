@@ -33,7 +33,8 @@ def files_of(paths: Paths, rank: int, size: int) -> list[tuple[Path, Share]]:
     `paths` is a file, a pattern such as 'part-*.svm', a folder, whose files are meant, or a list of these. All
     workers must see the same files. If there are as many as workers, each is read whole by one of them, and the
     bytes to read are balanced; if there are fewer, workers share them, the more the larger a file is, but
-    compressed ones are not shared. Names that begin with '.' or '_' are not found in folders.
+    compressed ones are not shared. In folders and patterns, names that begin with '.' or '_' are not found, and
+    files without a byte are passed over.
 
     A path with {rank}, or {rank:05} for leading zeros, is a file of the worker's own, read whole; other workers
     need not see it.
@@ -116,6 +117,7 @@ def _found(path: Path) -> list[Path]:
         hidden = tuple(set(_HIDDEN) - set(path.name[0]))
         matching = Path(*parts[:begin]).glob(str(Path(*parts[begin:])))
         files = [file for file in matching if file.is_file() and not file.name.startswith(hidden)]
+    files = [file for file in files if file.stat().st_size] or files  # parts without rows, as some tools write them
     if not files:
         kind = "folder without files" if path.is_dir() else "pattern that no file matches"
         raise ValueError(f"{path}: got a {kind}, from {Path.cwd()}, expected at least one; check the path")

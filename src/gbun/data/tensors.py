@@ -59,19 +59,35 @@ def matrix(X: Any, keep: bool = False, name: str = "X") -> Any:
     return X if keep else host(X)
 
 
+def check_rows(X: Any, name: str) -> None:
+    """A tensor is a matrix, or an error."""
+    if X.is_nested:
+        raise ValueError(f"{name} must be a tensor with rows of one length, got a nested tensor; pad its rows")
+    if X.ndim != 2:
+        advice = "; reshape(-1, 1) makes one column, reshape(1, -1) one row" if X.ndim == 1 else ""
+        raise ValueError(f"{name} must be rows and columns, got a tensor of shape {tuple(X.shape)}{advice}")
+
+
 def there(X: Any, ids: Any, rows: Any) -> There | None:
-    """The memory of the CSR tensor X, where `ids` are those of `rows`, NumPy's view or copy of it, as it came."""
+    """The memory of the CSR tensor X, if it holds the entries that `ids` belong to, one after the other.
+
+    `rows` are NumPy's view or copy of it. Where entries had to be sorted or summed, `ids` are no longer its own, and
+    the tensor's are of no use.
+    """
     if not is_tensor(X) or str(X.layout) != "torch.sparse_csr" or ids is not getattr(rows, "indices", None):
         return None
     own, values = X.detach().col_indices(), X.detach().values()
-    return There(own, values if str(values.dtype) == "torch.float32" else None)
+    if len(own) and own.stride(0) != 1:
+        return None
+    as_kernels_want = str(values.dtype) == "torch.float32" and values.is_contiguous()
+    return There(own, values if as_kernels_want else None)
 
 
 def as_tensor_or_numpy(value: Any, name: str) -> Any:
     """Another library's array through DLPack: NumPy's on the host, torch's elsewhere and for dtypes NumPy lacks."""
     if is_tensor(value):
         if value.is_nested:
-            raise ValueError(f"{name} must be a tensor with rows of one length, got a nested tensor; pad its rows")
+            check_rows(value, name)
         return value.detach().resolve_conj().resolve_neg()
     what = "is not on the host"
     if value.__dlpack_device__()[0] == CPU:

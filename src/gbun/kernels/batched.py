@@ -6,7 +6,7 @@ arrays; sums come back as NumPy's, for the collective.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -168,7 +168,7 @@ class BatchedTrainingKernels(BatchedKernels):
             g, h = derivatives(slice(0, 0))
             A, B = self._zeros(*h.shape[1:], K, K), self._zeros(K, g.shape[1])
             curvature = np.zeros((2, *h.shape[1:]))
-            for batch in self.batches:
+            for batch in self._batches(current, before):
                 if before is not None:
                     self._add(self._memberships(batch, before), step, scores[batch.rows])
                 g, h = derivatives(batch.rows)
@@ -216,7 +216,7 @@ class BatchedTrainingKernels(BatchedKernels):
         """scores += P W"""
         with self.device.computing():
             step, current = self.device.put(head), self.rounds.split
-            for batch in self.batches:
+            for batch in self._batches(current):
                 self._add(self._memberships(batch, current), step, scores[batch.rows])
 
     def sum_rows(self, values: RowSums) -> FloatArray:
@@ -224,6 +224,11 @@ class BatchedTrainingKernels(BatchedKernels):
         with self.device.computing():
             parts = [host(values(at)).astype(SUM) for at in [slice(0, 0), *self.batches.cuts]]
         return np.asarray(sum(parts[1:], 0.0 * parts[0]))
+
+    def _batches(self, *rounds: Round | None) -> Iterable[Batch]:
+        """With their features, unless buffers keep all that these rounds made of them."""
+        kept = all(of is None or of.buffer is not None for of in rounds)
+        return self.batches.rows() if kept else self.batches
 
     def _place(self, batch: Batch, of: Round) -> Array:
         """Where Z and P of a batch live."""

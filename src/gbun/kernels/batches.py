@@ -34,14 +34,12 @@ class Room:
 def there_of(features: Features, device: Device) -> There | None:
     """Sparse entries that the device has already."""
     there = None if features.sparse is None else features.sparse.there
-    return there if there is not None and isinstance(device, TorchDevice) and device.has(there.ids) else None
+    return there if there is not None and device.has(there.ids) else None
 
 
-def stays(features: Features, device: Device) -> bool:
-    """Whether the device has the rows already, and reads them where they are; dense columns are scaled then, or will
-    be, when they are read."""
-    dense = features.dense.X if isinstance(features.dense, ScaledColumns) else features.dense
-    return (isinstance(device, TorchDevice) and device.has(dense)) or there_of(features, device) is not None
+def has_columns(features: Features, device: Device) -> bool:
+    """Whether the device has the dense columns already: they are scaled, or will be, when a batch is read."""
+    return device.has(features.dense.X if isinstance(features.dense, ScaledColumns) else features.dense)
 
 
 def room_for(features: Features, n_batches: int, most_rows: int) -> Room:
@@ -101,7 +99,8 @@ class Batches:
 
     `resident`: everything is put on the device once, and batches are views of it. Otherwise two buffers with room for a
     batch each take turns: while one is computed with, the next batch is copied into the other, by the device itself
-    where it can (pinned memory, a stream of its own). What `stays` is never copied, but scaled batch by batch.
+    where it can (pinned memory, a stream of its own). Columns that the device has already are never copied, but scaled
+    batch by batch; sparse rows that it has are views of what it has, unless batches are to be sent.
     """
 
     def __init__(
@@ -109,43 +108,59 @@ class Batches:
     ) -> None:
         self.cuts = cut_evenly(features, room)
         self.totals = [0.0 if weight is None else float(weight[at].sum(dtype=SUM)) for at in self.cuts]
-        source = _Source(features, device)
-        self._columns = features.dense if isinstance(features.dense, ScaledColumns) else None
-        if self._columns is not None:
-            self._scaled, self._scaled_rows = device.empty(room.rows, self._columns.shape[1]), slice(0, 0)
+        self._parts: Iterable[dict[str, Array]]
+        if isinstance(features.dense, ScaledColumns):
+            assert features.sparse is None, "a tensor is dense or sparse"
+            self._parts = _Scaled(features.dense, self.cuts, device.empty(room.rows, features.dense.shape[1]))
         elif resident:
+            source = _Source(features, there_of(features, device))
             whole = {name: device.put(values) for name, values in source.whole().items()}
-            self._held = [{name: device.put(part) for name, part in source.part(at, whole).items()} for at in self.cuts]
+            self._parts = [
+                {name: device.put(part) for name, part in source.part(at, whole).items()} for at in self.cuts
+            ]
         else:
-            self._source = source
-            self._slots = [_slot(source, room, device) for _ in range(min(2, len(self.cuts)))]
+            self._parts = _Sent(_Source(features), self.cuts, room, device)
 
     def __len__(self) -> int:
         return len(self.cuts)
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._columns is not None:
-            parts: Iterable[dict[str, Array]] = self._written(self._columns)
-        else:
-            parts = self._held if hasattr(self, "_held") else self._sent()
-        for at, total, arrays in zip(self.cuts, self.totals, parts, strict=True):
+        for at, total, arrays in zip(self.cuts, self.totals, self._parts, strict=True):
             yield Batch(at, total, **arrays)
 
-    def _written(self, columns: ScaledColumns) -> Iterator[dict[str, Array]]:
-        """Each batch of columns as it is scaled; a single one stays scaled from pass to pass."""
+    def rows(self) -> Iterator[Batch]:
+        """Which rows they are, without features."""
+        return map(Batch, self.cuts, self.totals)
+
+
+class _Scaled:
+    """Each batch of columns in one buffer; a single one stays there from pass to pass."""
+
+    def __init__(self, columns: ScaledColumns, cuts: list[slice], buffer: Array) -> None:
+        self.columns, self.cuts, self.buffer, self.written = columns, cuts, buffer, slice(0, 0)
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
         for at in self.cuts:
-            dense = self._scaled[: at.stop - at.start]
-            if at != self._scaled_rows:
-                columns[at].into(dense)
-                self._scaled_rows = at
+            dense = self.buffer[: at.stop - at.start]
+            if at != self.written:
+                self.written = slice(0, 0)  # whatever happens on the way
+                self.columns[at].into(dense)
+                self.written = at
             yield {"dense": dense}
 
-    def _sent(self) -> Iterator[dict[str, Array]]:
-        """Each batch in its buffers; the next one is on its way by then."""
+
+class _Sent:
+    """Each batch in one of two buffers; the next one is on its way by then."""
+
+    def __init__(self, source: _Source, cuts: list[slice], room: Room, device: Device) -> None:
+        self.source, self.cuts = source, cuts
+        self.slots = [_slot(source, room, device) for _ in range(min(2, len(cuts)))]
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
         if self.cuts:
             self._send(0)
         for number in range(len(self.cuts)):
-            slot = self._slots[number % 2]
+            slot = self.slots[number % 2]
             arrays = slot.received()
             if number + 1 < len(self.cuts):
                 self._send(number + 1)
@@ -155,15 +170,15 @@ class Batches:
                 slot.release()
 
     def _send(self, number: int) -> None:
-        self._slots[number % 2].send(self._source.part(self.cuts[number]))
+        self.slots[number % 2].send(self.source.part(self.cuts[number]))
 
 
 class _Source:
     """Features in the arrays that travel, by the names `Batch` has for them."""
 
-    def __init__(self, features: Features, device: Device) -> None:
+    def __init__(self, features: Features, there: There | None = None) -> None:
         self.arrays: dict[str, Any] = {}
-        self.sparse, there = features.sparse, there_of(features, device)
+        self.sparse = features.sparse
         if features.dense is not None:
             self.arrays["dense"] = features.dense
         if features.sparse is not None:

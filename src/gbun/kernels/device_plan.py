@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gbun.data.features import Features
-from gbun.data.scaling import SCALED_ROWS
+from gbun.data.scaling import SCALED
 from gbun.devices import Device
-from gbun.kernels.batches import Room, room_for, stays
+from gbun.kernels.batches import Room, has_columns, room_for, there_of
 from gbun.kernels.portable import RUN
 from gbun.kernels.underway import AHEAD
 from gbun.memory import SHARE_OF_FREE, megabytes
@@ -161,12 +161,15 @@ def placements(
 ) -> Iterator[Placement]:
     """Batches that become smaller and smaller, of features that stay on the device, or of which it holds two batches.
 
-    Features that are there already stay, and cost what is made of them.
+    Features that are there already cost what is made of them; columns then never have to be sent.
     """
-    there = stays(features, device)
-    if there and not resident:
-        return
     n, most_rows = features.n_rows, max(FEW_ROWS, OUTPUTS // max(K, 10 * C))
+    there = resident and there_of(features, device) is not None
+    if features.dense is not None and has_columns(features, device):
+        if not resident:
+            return
+        there, columns = True, max(1, int(features.dense.shape[1]))
+        most_rows = min(most_rows, max(FEW_ROWS, OUTPUTS // columns))  # a batch must not be a copy of them all
     batches = max(1 if resident else 2, -(-n // most_rows))
     whole = Room(n, _entries(features))
     while True:
@@ -198,7 +201,7 @@ def smallest(features: Features, K: int, C: int, device: Device) -> Placement:
     """Batches as small as is still of use, and what rows that are only predicted then need with their scores."""
     room = room_for(features, max(1, -(-features.n_rows // FEW_ROWS)), FEW_ROWS)
     whole = Room(features.n_rows, _entries(features))
-    return Placement(stays(features, device), room, _needed(features, whole, room, K, C, device))
+    return Placement(has_columns(features, device), room, _needed(features, whole, room, K, C, device))
 
 
 def most_bytes(features: Features, K: int, C: int, device: Device) -> int:
@@ -222,7 +225,7 @@ def least_bytes(features: Features, family: Family, C: int, n_rounds: int, devic
 
 def _needed(features: Features, rows: Room, room: Room, K: int, C: int, device: Device) -> int:
     """Bytes for predictions of some rows in batches."""
-    there = stays(features, device)
+    there = has_columns(features, device)
     own = made_bytes(features, rows, room) if there else 2 * feature_bytes(features, room)
     return own + working_bytes(features, room, K, C, False) + stored_scores(rows.rows, C, device)
 
@@ -249,7 +252,8 @@ def made_bytes(features: Features, rows: Room, room: Room) -> int:
     """Of rows that stay where the device has them: a batch of scaled columns; where rows begin, and scaled values."""
     if features.dense is None:
         return 4 * rows.entries + ROW_BYTES * (rows.rows + 1)
-    return feature_bytes(features, room) + SCALED_BYTES * min(room.rows, SCALED_ROWS) * int(features.dense.shape[1])
+    columns = int(features.dense.shape[1])
+    return feature_bytes(features, room) + SCALED_BYTES * min(room.rows * columns, max(SCALED, columns))
 
 
 def working_bytes(features: Features, room: Room, K: int, C: int, exact: bool, score_bytes: int = SCORE_BYTES) -> int:

@@ -118,8 +118,8 @@ def words(ids: IntArray) -> tuple[IntArray, IntArray]:
 def words_there(ids: Array) -> tuple[Array, Array]:
     """`words` of a tensor of int32 or int64, looked at where they are."""
     xp = namespace(ids)
-    if ids.dtype == xp.int32:
-        return ids, xp.zeros(1, dtype=xp.int32, device=ids.device).expand(len(ids))
+    if ids.dtype == xp.int32 or not len(ids):
+        return ids.to(xp.int32), xp.zeros(1, dtype=xp.int32, device=ids.device).expand(len(ids))
     pairs = ids.view(xp.int32)  # the lower word comes first on every machine that torch runs on
     return pairs[0::2], pairs[1::2]
 
