@@ -110,10 +110,7 @@ def column(df, name):
 # In one process
 
 
-@pytest.mark.parametrize("udf", ["arrow", "pandas"])
-def test_classes_probabilities_and_raw_predictions(local, udf, tmp_path, monkeypatch):
-    if udf == "pandas":  # what Spark before 4.1 has
-        monkeypatch.delattr("pyspark.sql.functions.arrow_udf")
+def test_classes_probabilities_and_raw_predictions(local, tmp_path, monkeypatch):
     two = (Y > 0).astype(float)
     df = frame(local, sparse(), label=two, weight=W).repartition(3)
     model = GBUNClassifier(weightCol="weight", numWorkers=2, **SMALL).fit(df)
@@ -129,6 +126,10 @@ def test_classes_probabilities_and_raw_predictions(local, udf, tmp_path, monkeyp
     assert BinaryClassificationEvaluator().evaluate(found) > 0.5
     assert (model.numClasses, model.numFeatures, model.hasSummary) == (2, 60, True)
     assert [worker.rows for worker in model.summary.workers] in ([150, 150], [149, 151], [151, 149])
+    monkeypatch.delattr("pyspark.sql.functions.arrow_udf", raising=False)  # what Spark before 4.1 lacks
+    by_pandas = model.transform(frame(local, sparse(), label=two).coalesce(1))
+    np.testing.assert_array_equal(column(by_pandas, "probability"), probability)
+    np.testing.assert_array_equal(column(by_pandas, "prediction"), column(found, "prediction"))
     # Saved and loaded, by Spark and without
     model.write().overwrite().save(str(tmp_path / "m"))
     again = GBUNClassificationModel.load(str(tmp_path / "m"))
@@ -183,7 +184,7 @@ def test_pipelines_are_tuned_saved_and_loaded(local, tmp_path):
     table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": np.array(["low", "middle", "high"])[CLASSES]})
     df = local.createDataFrame(table).repartition(2).cache()
     indexer = StringIndexer(inputCol="kind", outputCol="label")
-    learner = GBUNClassifier(**SMALL)
+    learner = GBUNClassifier(numWorkers=1, **SMALL)  # so that two run side by side
     pipeline = Pipeline(stages=[indexer, VectorAssembler(inputCols=["a", "b"], outputCol="features"), learner])
     grid = ParamGridBuilder().addGrid(learner.learning_rate, [0.01, 0.5]).build()
     evaluator = MulticlassClassificationEvaluator(metricName="logLoss")
@@ -201,10 +202,10 @@ def test_pipelines_are_tuned_saved_and_loaded(local, tmp_path):
         column(again.transform(df), "prediction"), column(found.bestModel.transform(df), "prediction")
     )
     regression = TrainValidationSplit(
-        estimator=GBUNRegressor(featuresCol=["a", "b"], labelCol="b", **SMALL), estimatorParamMaps=grid[:1],
+        estimator=GBUNRegressor(featuresCol=["a", "b"], labelCol="b", numWorkers=1, **SMALL), estimatorParamMaps=[{}],
         evaluator=RegressionEvaluator(labelCol="b"), seed=1,
     )  # fmt: skip
-    assert regression.setEstimatorParamMaps([{}]).fit(df).validationMetrics[0] < 1.0
+    assert regression.fit(df).validationMetrics[0] < 1.0
 
 
 def test_validation_rows_early_stopping_progress_and_functions_of_the_users(local, caplog):
@@ -342,6 +343,15 @@ def test_more_workers_than_slots_are_refused_at_once(cluster, monkeypatch):
 PATIENT = {**SMALL, "n_estimators": 30, "objective": spark_jobs.patient, "init": "constant"}
 
 
+def test_a_frozen_worker_is_given_up(cluster):
+    began = time.monotonic()
+    params = {**PATIENT, "objective": spark_jobs.frozen, "timeout": 3.0}
+    with pytest.raises(WorkerError, match="worker 1 of 2 failed: no sign of life for 3 s") as told:
+        GBUNRegressor(numWorkers=2, **params).fit(frame(cluster[0], dense(), label=Y))
+    assert told.value.rank == 1
+    assert time.monotonic() - began < 40
+
+
 class Killer:
     """Kills an executor, once, when so many rounds are done."""
 
@@ -377,15 +387,6 @@ def test_an_executor_is_killed_and_the_cause_is_told(cluster):
         GBUNRegressor(onProgress=killer, **PATIENT).fit(frame(spark, dense(), label=Y))
     assert killer.killed
     assert "at org.apache" not in str(told.value)
-    assert time.monotonic() - began < 40
-
-
-def test_a_frozen_worker_is_given_up(cluster):
-    began = time.monotonic()
-    params = {**PATIENT, "objective": spark_jobs.frozen, "timeout": 3.0}
-    with pytest.raises(WorkerError, match="worker 1 of 2 failed: no sign of life for 3 s") as told:
-        GBUNRegressor(numWorkers=2, **params).fit(frame(cluster[0], dense(), label=Y))
-    assert told.value.rank == 1
     assert time.monotonic() - began < 40
 
 

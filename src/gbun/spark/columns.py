@@ -98,12 +98,21 @@ def features(schema: StructType, columns: Columns) -> Any:
     """The features of a row as one struct: a vector's parts, an array, or plain columns by name."""
     named = [(name, column(name)) for name in columns.features]
     if columns.kind == "vector":
-        return F.unwrap_udt(named[0][1])
+        return _vector(F.unwrap_udt(named[0][1]))
     if columns.kind == "array":
         return F.struct(named[0][1].cast("array<double>").alias("array"))
     if columns.kind == "tokens":
         return F.struct(named[0][1].alias("tokens"))
     return F.struct(*[_cast(c, schema[name].dataType, name in columns.categorical).alias(name) for name, c in named])
+
+
+def _vector(parts: Any) -> Any:
+    """A vector's parts. Dense ones have neither size nor indices; a null list takes Spark six times as long to write to
+    Arrow as an empty one (100,000 vectors of 10: 3.8 s and .6 s)."""
+    size = F.coalesce(parts["size"], F.lit(0)).alias("size")
+    indices = F.coalesce(parts["indices"], F.array().cast("array<int>")).alias("indices")
+    there = F.struct(parts["type"].alias("type"), size, indices, parts["values"].alias("values"))
+    return F.when(parts.isNotNull(), there)
 
 
 def _cast(values: Any, kind: Any, categorical: bool) -> Any:
