@@ -20,8 +20,10 @@ from pyspark.sql import SparkSession
 import gbun
 
 HOST = "127.0.0.1"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for processes of Java that do little
 HOME = Path(__file__).parents[2]
-PATH = os.pathsep.join(map(str, (Path(gbun.__file__).parents[1], HOME, HOME / "tests")))
+PLACES = Path(pyspark.__file__).parents[1], Path(gbun.__file__).parents[1], HOME, HOME / "tests"
+PATH = os.pathsep.join(map(str, PLACES))  # what workers import from: these, and no others
 OWN = {"SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH}
 ENVIRONMENT = {**os.environ, **OWN}
 SETTINGS = {
@@ -78,7 +80,7 @@ class Standalone:
     def _start(self, name: str, *args: str) -> None:
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *args]
         with (Path(self.folder.name) / f"{len(self.processes)}.log").open("wb") as log:
-            environment = {**ENVIRONMENT, "SPARK_DAEMON_MEMORY": "256m"}
+            environment = {**ENVIRONMENT, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK}
             started = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         self.processes.append(started)
 
