@@ -114,8 +114,9 @@ class Standalone:
 
         def held(pid: int) -> int:
             size = 0
-            with suppress(OSError):
-                size = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            with suppress(OSError, StopIteration):  # pages that processes share count once, in parts
+                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+                size = 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
             return size + sum(map(held, children.get(pid, [])))
 
         return [held(pid) for pid in self.executors()]

@@ -12,8 +12,6 @@ from typing import Any
 from benchmarks.spark.cluster import ENVIRONMENT, Standalone
 from benchmarks.speed.timing import Failed
 
-LINES = 3  # of an error that are told
-
 
 @dataclass(frozen=True)
 class Bench:

@@ -137,6 +137,15 @@ def selected(dataset: Any, columns: Columns) -> Any:
     return dataset.select(*[values.alias(name) for name, values in wanted.items()])
 
 
+def by_rows(values: Any) -> Any:
+    """The same values, made row by row before a Python function gets them.
+
+    Spark 4.3 hands rows of a columnar source, such as Parquet, on to Arrow functions without making rows of them, and
+    fails where any of their columns are vectors. What depends on a row's number cannot be computed there.
+    """
+    return F.when(F.monotonically_increasing_id() >= 0, values)
+
+
 def column(name: str) -> Any:
     """A column by its whole name, dots and all."""
     return F.col(f"`{name.replace('`', '``')}`")

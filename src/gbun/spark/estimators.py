@@ -17,7 +17,7 @@ from pyspark.ml.functions import array_to_vector
 from gbun.config import parameter_fields, parameters_from
 from gbun.model import Model
 from gbun.spark import cluster
-from gbun.spark.columns import column, columns_of, features
+from gbun.spark.columns import by_rows, column, columns_of, features
 from gbun.spark.params import ClassifierParams, GBUNParams, with_setters
 from gbun.spark.prediction import PREDICTION, PROBABILITY, RAW, model_from, predictor
 from gbun.spark.progress import Report
@@ -119,7 +119,8 @@ class _Model(SparkModel, GBUNParams, Stored):
     def _transform(self, dataset: Any) -> Any:
         columns = columns_of(dataset.schema, self)
         outputs = {made: name for made, name in self._outputs().items() if name is not None}
-        there = [name for name in outputs.values() if name in dataset.columns]
+        taken = {name.lower() for name in dataset.columns}  # Spark does not tell them apart by case
+        there = [name for name in outputs.values() if name.lower() in taken]
         if there:
             raise ValueError(f"columns {there} are already there; drop them, or choose other names for predictions")
         if not outputs:
@@ -128,7 +129,8 @@ class _Model(SparkModel, GBUNParams, Stored):
         cpus = int(context.getConf().get("spark.task.cpus", "1"))
         function = predictor(self._sent(context), columns, list(outputs), self.getOrDefault("n_jobs") or cpus)
         packed = f"{self.uid}_predicted"
-        found = dataset.withColumn(packed, function(features(dataset.schema, columns)))
+        found = dataset.withColumn(packed, by_rows(features(dataset.schema, columns)))
+        found = found.withColumn(packed, function(column(packed)))
         for made, name in outputs.items():
             values = column(packed)[made]
             found = found.withColumn(name, values if made == PREDICTION else array_to_vector(values))
