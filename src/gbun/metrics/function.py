@@ -49,7 +49,7 @@ class FunctionMetric(RankingMetric):
 
 
 class RowMetric(MeanMetric):
-    """The weighted mean of f(y, response), which gives one number for each row.
+    """The weighted mean of f(y, response), which gives one number for each row; response has a column for each output.
 
     >>> from gbun.collectives import Solo
     >>> distance = RowMetric("distance", lambda y, response: abs(y - response[:, 0]))
