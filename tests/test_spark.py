@@ -143,7 +143,7 @@ def test_classes_probabilities_and_raw_predictions(local, tmp_path, monkeypatch)
         model.setProbabilityCol("").setRawPredictionCol("").transform(found)
 
 
-def test_every_kind_of_features(local):
+def test_every_kind_of_features(local, monkeypatch):
     """Arrays, plain columns with words and categories, tokens: read as gbun reads them."""
     table = pd.DataFrame({
         "x": X[:, 0], "n": np.where(X[:, 1] > 1, np.nan, X[:, 1]), "city": rng.choice(["Rom", "Oslo", "Kiew"], N),
@@ -159,13 +159,23 @@ def test_every_kind_of_features(local):
     np.testing.assert_array_equal(predicted, model.get_booster().predict(wanted[names]))
 
     arrays = frame(local, X.tolist(), label=Y)
-    same(GBUNRegressor(numWorkers=1, **SMALL).fit(arrays), alone(X, Y), X)
+    by_arrays = GBUNRegressor(numWorkers=1, **SMALL).fit(arrays)
+    same(by_arrays, alone(X, Y), X)
 
     words = [[str(w) for w in rng.choice(list("abcdefgh"), rng.integers(1, 6))] for _ in range(N)]
     y = np.array([row.count("a") + 0.5 * row.count("b") for row in words])
     tokens = GBUNRegressor(predictionCol="p", **SMALL).fit(frame(local, words, label=y))
     same(tokens, alone(words, y), words)
     assert tokens.numFeatures == -1
+    np.testing.assert_array_equal(
+        column(tokens.transform(frame(local, words)), "p"), tokens.get_booster().predict(words)
+    )
+
+    monkeypatch.delattr("pyspark.sql.functions.arrow_udf", raising=False)  # what Spark before 4.1 lacks
+    np.testing.assert_array_equal(column(model.transform(df), "prediction"), predicted)
+    for features in (arrays, frame(local, dense())):
+        found = column(by_arrays.transform(features), "prediction")
+        np.testing.assert_array_equal(found, by_arrays.get_booster().predict(X))
     np.testing.assert_array_equal(
         column(tokens.transform(frame(local, words)), "p"), tokens.get_booster().predict(words)
     )

@@ -338,6 +338,48 @@ def test_training_goes_on_where_the_driver_cannot_be_reached():
     assert str(Report(4, 10, {}, 1.25, True)) == "trial round 5 of 10, 1.2 s"
 
 
+# Prediction
+
+
+PLAIN = pa.struct([("n", pa.float64()), ("s", pa.string())])
+
+
+@pytest.mark.parametrize(("kind", "features", "data"), [
+    ("vector", vectors([dense([1.0, np.nan]), dense([3.0, 0.0])]), np.array([[1.0, np.nan], [3.0, 0.0]])),
+    ("vector", vectors([sparse([0.0, 2.0]), dense([3.0, 1.0])]), np.array([[0.0, 2.0], [3.0, 1.0]])),
+    ("array", pa.array([{"array": [1.0, None]}, {"array": [3.0, 4.0]}]), np.array([[1.0, np.nan], [3.0, 4.0]])),
+    ("tokens", pa.array([{"tokens": ["a", "b"]}, {"tokens": []}]), [["a", "b"], []]),
+    ("columns", pa.array([{"n": 1.0, "s": "x"}, {"n": None, "s": None}], PLAIN),
+     pd.DataFrame({"n": [1.0, None], "s": ["x", None]})),
+    ("columns", pa.array([{"n": 1.0, "s": None}] * 2, PLAIN), None),
+])  # fmt: skip
+def test_pandas_batches_predict_as_arrow_batches_do(kind, features, data):
+    """Spark below 4.1 hands out the struct as a frame of pandas."""
+    prediction = pytest.importorskip("gbun.spark.prediction")
+    known = {
+        "vector": X[:, :2], "array": X[:, :2], "tokens": [["a"] * (i % 3) + ["b"] for i in range(900)],
+        "columns": pd.DataFrame({"n": X[:, 0], "s": np.where(X[:, 1] > 0, "x", "y")}),
+    }[kind]  # fmt: skip
+    model = gbun.train({"n_neurons": 16, "n_estimators": 3}, (known, Y), task="regression")
+    columns = Columns(kind, ("n", "s") if kind == "columns" else ("f",))
+    names = [field.name for field in features.type]
+    frame = pd.DataFrame({name: features.field(name).to_pandas() for name in names})
+    struct = prediction._struct(frame, columns)
+    found, same = (prediction.predicted(model, s, columns, ["prediction"], 1) for s in (struct, features))
+    assert found.equals(same)
+    if data is not None:
+        np.testing.assert_array_equal(found.field("prediction").to_numpy(), model.predict(data))
+    assert len(prediction.predicted(model, prediction._struct(frame[:0], columns), columns, ["prediction"], 1)) == 0
+
+
+def test_null_vectors_of_pandas_are_told():
+    prediction = pytest.importorskip("gbun.spark.prediction")
+    columns = Columns("vector", ("f",))
+    frame = pd.DataFrame({"type": [1.0, None], "size": [0.0, None], "indices": [[], None], "values": [[1.0], None]})
+    with pytest.raises(ValueError, match="column 'f' is null in 1 rows"):
+        reader(columns).add(prediction._struct(frame, columns))
+
+
 # Parameters, which need pyspark but no session
 
 

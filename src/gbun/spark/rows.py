@@ -69,7 +69,7 @@ class Matrix:
             _check_present(column, self.name)
             kind, size, indices, values = column.flatten()
             dense = kind.to_numpy(zero_copy_only=False) == DENSE_VECTOR
-            sizes = size.fill_null(0).to_numpy(zero_copy_only=False)
+            sizes = size.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
         else:
             (values,) = column.flatten()
             _check_present(values, self.name)
