@@ -162,11 +162,11 @@ def test_a_fingerprint_goes_with_rows_not_with_their_order_division_or_form():
     rows, y, w = X[:40].copy(), Y[:40], np.abs(Y[:40])
     rows[:, 1] = 0.0
 
-    def fingerprint(order, size, form=dense, more=0.0):
+    def fingerprint(order, size, form=dense, more=0.0, y=y, w=w):
         share = Share.empty(columns)
         for one in in_batches([form(r + more) for r in rows[order]], y[order], size, weight=w[order]):
             share.add(one)
-        return share.fingerprint
+        return share.fingerprint()
 
     first, other = np.arange(40), np.random.default_rng(1).permutation(40)
     with warnings.catch_warnings():
@@ -176,6 +176,47 @@ def test_a_fingerprint_goes_with_rows_not_with_their_order_division_or_form():
     assert halves % 2**64 == fingerprint(first, 40)
     assert fingerprint(first, 7) != fingerprint(first, 7, more=1e-9)
     assert fingerprint(first[:-1], 7) != fingerprint(first, 7)
+    # The same values in other rows are other rows.
+    assert fingerprint(first, 7) != fingerprint(first, 7, y=y[other])
+    assert fingerprint(first, 7) != fingerprint(first, 7, w=w[other])
+    assert fingerprint(first, 7) != fingerprint(first, 7, y=w, w=y)
+
+
+@pytest.mark.parametrize(("kind", "features"), [
+    ("tokens", [{"tokens": ["a", "b"]}, {"tokens": []}, {"tokens": ["c"]}]),
+    ("columns", [{"n": 1.0, "s": "x"}, {"n": None, "s": None}, {"n": 2.0, "s": "x"}]),
+])  # fmt: skip
+def test_fingerprints_of_words_and_of_plain_columns(kind, features):
+    columns = Columns(kind, ("n", "s") if kind == "columns" else ("t",), label="y")
+
+    def fingerprint(*batches):
+        share = Share.empty(columns)
+        for some, y in batches:
+            share.add(batch(pa.array([features[i] for i in some], pa.array(features).type), y))
+        return share.fingerprint()
+
+    whole = fingerprint(([0, 1, 2], [1, 2, 3]))
+    assert whole == fingerprint(([2, 0], [3, 1]), ([1], [2])) != fingerprint(([0, 1, 2], [1, 3, 2]))
+    assert (fingerprint(([0], [1])) + fingerprint(([1, 2], [2, 3]))) % 2**64 == whole
+    assert fingerprint() == 0
+
+
+def test_labels_do_not_keep_batches_in_memory(tmp_path):
+    """Batches of a stream are one piece of memory each: who holds a view of one column holds all of them."""
+    columns, wide = Columns("vector", ("f",), label="y", weight="w"), np.ones((100, 1000))
+    whole = in_batches([dense(r) for r in wide], np.zeros(100), 25, weight=np.ones(100))
+    path = str(tmp_path / "stream")
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, whole[0].schema) as stream:
+        for one in whole:
+            stream.write_batch(one)
+    before = pa.total_allocated_bytes()
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:
+        share, _ = read(stream, columns)
+    assert pa.total_allocated_bytes() - before >= wide.nbytes
+    assert share.features.rows(True).nbytes == wide.nbytes
+    assert pa.total_allocated_bytes() - before < wide.nbytes / 10
+    assert (share.target().sum(), share.weight().sum()) == (0.0, 100.0)
+    assert (share.y, share.weights, share.features.parts) == ([], [], [])
 
 
 # Workers

@@ -225,7 +225,7 @@ def _checkpoint_path(sets: Sequence[Share], collective: Collective, job: Job) ->
     """The file that goes with what is trained, parameters and rows: no other training goes on from it."""
     if job.checkpoints is None:
         return None
-    own = [share.fingerprint for share in sets]
+    own = [share.fingerprint() for share in sets]
     fingerprint = decided(collective, own, lambda said: [sum(each) % 2**64 for each in zip(*said, strict=True)])
     told = {n: _identity(v) for n, v in job.parameters.items() if n not in A_WORKERS_OWN or n == "random_state"}
     text = json.dumps([told, job.task, asdict(job.columns), fingerprint], sort_keys=True)
