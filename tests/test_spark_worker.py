@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pandas as pd
@@ -319,6 +323,19 @@ def test_a_lost_worker_is_raised(monkeypatch):
         InThreads(1).work([[]], job())
 
 
+def test_the_first_worker_does_not_wait_for_one_that_is_lost(monkeypatch):
+    monkeypatch.setattr(worker, "LAST_WORDS", timedelta(seconds=1))
+    place, timeout = InThreads(2), 4.0
+    second = threading.Thread(target=place.place(1).tell, args=['{"host": "127.0.0.1", "port": 0}'])
+    second.start()  # it meets the first one, and is never heard of again
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match="worker 1 of 2 failed: no sign of life") as told:
+        work([], place.place(0), replace(job(), timeout=timeout))
+    assert told.value.lost
+    assert time.monotonic() - began < 2 * timeout
+    second.join()
+
+
 def test_training_goes_on_from_a_checkpoint_of_the_same_rows_and_parameters_only(tmp_path):
     batches = in_batches([dense(r) for r in X], Y)
     calls = [0]
@@ -337,13 +354,58 @@ def test_training_goes_on_from_a_checkpoint_of_the_same_rows_and_parameters_only
     reached = gbun.load_model(file).n_rounds
     assert 0 < reached < 12
     (other,) = InThreads(1).work([batches[1:]], own)
-    assert worker._identity(objective) != worker._identity(lambda y, scores, weight: (scores - y, weight))
+    assert (other.error, other.resumed) == (None, 0)
+    (other,) = InThreads(1).work([batches], replace(own, identity="another"))
     assert (other.error, other.resumed) == (None, 0)
     outcomes = InThreads(2).work([batches[3:], batches[:3]], own)
     assert [o.resumed for o in outcomes] == [reached, 0]
     assert list((tmp_path / "new").iterdir()) == []  # nothing is left of a training that ended
     one = gbun.train({**job().parameters, **parameters}, (X, Y), task="regression")
     np.testing.assert_allclose(loaded(outcomes[0], tmp_path).predict(X), one.predict(X), atol=1e-9)
+
+
+def test_a_checkpoint_of_a_trial_is_not_gone_on_from(tmp_path):
+    callback = gbun.callbacks.Checkpoint(tmp_path / "c.gbun", 2)
+    model = gbun.train({**job().parameters}, (X, Y), callbacks=[callback])
+    assert worker._rounds_in(tmp_path / "c.gbun") == model.n_rounds
+    model.save_model(tmp_path / "plain.gbun")
+    assert worker._rounds_in(tmp_path / "plain.gbun") == worker._rounds_in(tmp_path / "none") == 0
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, y, scores, weight):
+        return self.scale * (scores - y), weight
+
+
+def test_parameters_with_functions_are_told_apart():
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+
+    def made(scale):
+        def loss(y, scores, weight):
+            return scale * (scores - y), weight
+
+        return loss
+
+    def with_default(y, scores, weight, scale=1.0):
+        return scale * (scores - y), weight
+
+    def identity(value):
+        return worker.identity({"objective": value, "eval_metric": [value, "rmse"]}, cloudpickle.dumps)
+
+    one, other = made(1.0), made(2.0)
+    partial = functools.partial(with_default, scale=2.0)
+    losses = [one, other, with_default, partial, functools.partial(with_default, scale=3.0), Scaled(1.0), Scaled(2.0)]
+    losses += [gbun.TorchLoss(one), gbun.TorchLoss(other), "huber", None]
+    found = [identity(loss) for loss in losses]
+    assert len(set(found)) == len(found)
+    assert found == [identity(loss) for loss in losses]
+    assert identity(made(2.0)) == identity(other)
+    some = {"n_neurons": 5, "random_state": 1, "n_jobs": 1}
+    assert worker.identity(some, cloudpickle.dumps) == worker.identity({**some, "n_jobs": 2}, cloudpickle.dumps)
+    assert worker.identity(some, cloudpickle.dumps) != worker.identity({**some, "random_state": 2}, cloudpickle.dumps)
 
 
 # Progress

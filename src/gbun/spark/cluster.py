@@ -15,12 +15,12 @@ from time import monotonic, sleep, time
 from typing import Any
 
 import pyarrow as pa
-from pyspark import BarrierTaskContext
+from pyspark import BarrierTaskContext, cloudpickle
 
 from gbun.collectives import WorkerError
 from gbun.spark.columns import selected
 from gbun.spark.progress import Listener, Report
-from gbun.spark.worker import Job, Outcome, work
+from gbun.spark.worker import Job, Outcome, identity, work
 
 log = logging.getLogger("gbun.spark")
 
@@ -45,6 +45,8 @@ def train(
     context = context_of(dataset)
     _check_static(context)
     n_workers = _admitted(context, n_workers)
+    if job.checkpoints is not None:
+        job = replace(job, identity=identity(job.parameters, cloudpickle.dumps))
     rows = _dealt_out(selected(dataset, job.columns), n_workers, repartition)
     listener = Listener(context.getConf().get("spark.driver.host", "127.0.0.1"), heard)
     try:
