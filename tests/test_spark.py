@@ -253,6 +253,26 @@ def test_validation_rows_early_stopping_progress_and_functions_of_the_users(loca
     assert any(line.startswith("rows of each worker: ") for line in lines)
 
 
+def test_parameters_that_are_none_and_models_cut_short(local, tmp_path):
+    nothing = {"numWorkers": None, "checkpointPath": None, "weightCol": None, "onProgress": None}
+    estimator = GBUNClassifier(**nothing)
+    estimator.setParams(**{p.name: estimator.getOrDefault(p) for p in estimator.params if estimator.hasDefault(p)})
+    estimator.save(str(tmp_path / "e"))
+    again = GBUNClassifier.load(str(tmp_path / "e"))
+    assert {p.name: v for p, v in again._paramMap.items()} == {p.name: v for p, v in estimator._paramMap.items()}
+    model = GBUNRegressor(**nothing, **SMALL).fit(frame(local, dense(), label=Y))
+    assert model.get_booster() is model.get_booster()
+    model.save(str(tmp_path / "m"))
+    assert GBUNRegressionModel.load(str(tmp_path / "m")).getNumWorkers() is None
+    (tmp_path / "m" / ".model.gbun.crc").unlink()  # Hadoop's own
+    (tmp_path / "m" / "model.gbun").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=r"m/model.gbun: "):
+        GBUNRegressionModel.load(str(tmp_path / "m"))
+    (tmp_path / "m" / "model.gbun").unlink()
+    with pytest.raises(ValueError, match=r"m has no model.gbun: it was not written completely"):
+        GBUNRegressionModel.load(str(tmp_path / "m"))
+
+
 def test_functions_are_saved_by_name(local, tmp_path):
     GBUNRegressor(objective=spark_jobs.patient).save(str(tmp_path / "e"))
     loaded = GBUNRegressor.load(str(tmp_path / "e"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import socket
 import threading
 import time
@@ -475,6 +476,21 @@ def test_pandas_batches_predict_as_arrow_batches_do(kind, features, data):
     assert len(prediction.predicted(model, prediction._struct(frame[:0], columns), columns, ["prediction"], 1)) == 0
 
 
+def test_a_process_keeps_the_last_models(monkeypatch, tmp_path):
+    prediction = pytest.importorskip("gbun.spark.prediction")
+    read_again = []
+    monkeypatch.setattr(prediction, "_known", {})
+    monkeypatch.setattr(prediction, "model_from", lambda content: read_again.append(content) or object())
+    contents = [bytes([i]) for i in range(prediction.KEPT)]
+    models = [prediction.known_model(one, one) for one in contents]
+    assert [prediction.known_model(one, one) for one in contents] == models
+    prediction.known_model(b"new", b"new")
+    assert prediction.known_model(contents[1], contents[1]) is models[1]
+    assert read_again == [*contents, b"new"]
+    assert prediction.known_model(contents[0], contents[0]) is not models[0]
+    assert len(prediction._known) == prediction.KEPT
+
+
 def test_null_vectors_of_pandas_are_told():
     prediction = pytest.importorskip("gbun.spark.prediction")
     columns = Columns("vector", ("f",))
@@ -501,6 +517,22 @@ def test_parameters_are_those_of_gbun_and_of_spark():
     assert {"featuresCol", "labelCol", "weightCol", "validationIndicatorCol", "numWorkers", "checkpointPath"} <= own
     assert classifier.setFeaturesCol(["a", "b"]).getFeaturesCol() == ["a", "b"]
     assert "huber_delta : " in spark.GBUNRegressor.__doc__
+
+
+def test_defaults_may_be_said():
+    spark = pytest.importorskip("gbun.spark")
+    for estimator in (spark.GBUNClassifier(), spark.GBUNRegressor()):
+        for param in estimator.params:
+            if estimator.hasDefault(param):
+                value = estimator.getOrDefault(param)
+                written = json.loads(json.dumps(worker.words(value)))
+                estimator.set(param, written)
+                assert estimator.isSet(param)
+                assert estimator.getOrDefault(param) == value
+    chain = estimator.setTimeout(5).setTransport("int16").setRepartition(False).setNumWorkers(None)
+    assert [chain.getTimeout(), chain.getTransport(), chain.getRepartition(), chain.getNumWorkers()] == [
+        5.0, "int16", False, None,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("params", "error", "message"), [

@@ -31,28 +31,42 @@ PARTS = {
 }
 """What the features' struct consists of; plain columns are numbers or strings."""
 
-_last: tuple[bytes, Model] | None = None
-"""The model that this process has predicted with, and its digest."""
+KEPT = 4  # models that a process keeps, those of a pipeline or of a comparison
+
+_known: dict[bytes, Model] = {}
+"""The models that this process has predicted with last, by their digests."""
+
+
+def digest_of(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def model_from(content: bytes) -> Model:
     """The model in the bytes of a `.gbun` file."""
-    global _last
-    digest = hashlib.sha256(content).digest()
-    if _last is None or _last[0] != digest:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.gbun"
-            path.write_bytes(content)
-            _last = digest, load_model(path)
-    return _last[1]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gbun"
+        path.write_bytes(content)
+        return load_model(path)
+
+
+def known_model(digest: bytes, content: bytes) -> Model:
+    """`model_from`, once in a process."""
+    model = _known.pop(digest, None) or model_from(content)
+    _known[digest] = model  # the last one comes last
+    for old in list(_known)[:-KEPT]:
+        _known.pop(old, None)
+    return model
 
 
 def predictor(broadcast: Any, columns: Columns, wanted: Sequence[str], n_jobs: int) -> Any:
-    """A function of Spark columns: features in one struct -> a struct of what is `wanted`."""
+    """A function of Spark columns: features in one struct -> a struct of what is `wanted`.
+
+    `broadcast` has the digest and the bytes of a `.gbun` file.
+    """
 
     # What Spark asks of such functions is told by their annotations.
     def arrow(struct: pa.Array) -> pa.Array:
-        return predicted(model_from(broadcast.value), struct, columns, wanted, n_jobs)
+        return predicted(known_model(*broadcast.value), struct, columns, wanted, n_jobs)
 
     def pandas(struct: pd.DataFrame) -> pd.DataFrame:
         found = arrow(_struct(struct, columns))
