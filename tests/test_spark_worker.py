@@ -9,8 +9,10 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -440,6 +442,90 @@ def test_training_goes_on_where_the_driver_cannot_be_reached():
     assert "refused" in outcome.unheard
     assert Progress(None).unheard == ""
     assert str(Report(4, 10, {}, 1.25, True)) == "trial round 5 of 10, 1.2 s"
+
+
+def test_a_listener_that_is_closed_hears_nothing(monkeypatch):
+    monkeypatch.setattr("gbun.spark.progress.PATIENCE", 0.2)
+    heard = []
+    listener = Listener("127.0.0.1", heard.append)
+    line = b'{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0}\n'
+    with socket.create_connection((listener.address.host, listener.address.port)) as late:
+        late.sendall(listener.address.token.encode() + b"\n" + line)
+        while not heard:
+            time.sleep(0.01)
+        listener.close()
+        with suppress(OSError):
+            late.sendall(line)
+        assert late.recv(1) == b""
+        (reading, _), *_ = listener._busy
+        reading.join(5)
+        assert not reading.is_alive()
+    assert len(heard) == 1
+    listener.close()  # twice is harmless
+
+
+# What the driver makes of it
+
+
+def test_what_spark_says_of_a_lost_worker_is_told_by_its_cause():
+    cluster = pytest.importorskip("gbun.spark.cluster")
+    text = (
+        "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure "
+        "reason: Stage failed because barrier task finished unsuccessfully.\n{}\n\tat org.apache.spark"
+    )
+    causes = {
+        "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: worker lost": True,
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)": True,
+        "": False,
+    }
+    for cause, is_told in causes.items():
+        found = cluster._explained(RuntimeError(text.format(cause)), [])
+        assert found.lost
+        assert str(found).endswith(cluster.RETRY)
+        assert ("Could not recover" in str(found)) == (not is_told)
+        assert cause.split(": ", 1)[-1] in str(found)
+        assert "checkpointPath" not in str(cluster._explained(RuntimeError(text.format(cause)), [], ""))
+    found = cluster._explained(RuntimeError("x\ngbun.WorkerError: worker 3 of 4 failed: gone\n at"), [], "")
+    assert (str(found), found.rank) == ("worker 3 of 4 failed: gone", 3)
+    assert str(cluster._explained(RuntimeError("any"), ["executors were lost"])) == "executors were lost"
+    assert cluster._explained(RuntimeError("column not found"), []) is None
+
+
+def test_a_value_error_stays_one_on_many_workers():
+    cluster = pytest.importorskip("gbun.spark.cluster")
+
+    def failed(rank, kind, text, whose=1):
+        return Outcome(rank, error={"whose": str(whose), "kind": kind, "text": text, "trace": "Traceback"})
+
+    follows = failed(0, "WorkerError", "worker 1 of 2 failed: ValueError: y has NaN")
+    with pytest.raises(ValueError, match=r"^worker 1 of 2 failed: y has NaN \(X is column 'features'; y is"):
+        cluster._raise_failure([follows, failed(1, "ValueError", "y has NaN")], job())
+    with pytest.raises(WorkerError, match="worker 1 of 2 failed: KeyError: 'a'") as told:
+        cluster._raise_failure([follows, failed(1, "KeyError", "'a'")], job())
+    assert told.value.rank == 1
+    with pytest.raises(ValueError, match=r"^only one class \("):
+        cluster._raise_failure([failed(r, "ValueError", "only one class", r) for r in range(2)], job())
+
+
+@pytest.mark.parametrize(("conf", "wanted", "coming", "found"), [
+    ({}, None, [1, 1, 2, 3], 3),  # until nobody has come for a while
+    ({}, None, [0, 0, 0, 0, 0, 0, 0, 2], 2),  # the first may take its time
+    ({"spark.cores.max": "2"}, None, [1, 2, 9], 2),
+    ({"spark.executor.instances": "2", "spark.executor.cores": "4", "spark.task.cpus": "2"}, None, [1, 4, 9], 4),
+    ({}, 2, [1, 1, 1, 1, 1, 1, 1, 2, 9], 2),  # who says how many waits for them
+])  # fmt: skip
+def test_executors_that_are_still_starting_are_waited_for(monkeypatch, conf, wanted, coming, found):
+    cluster = pytest.importorskip("gbun.spark.cluster")
+    now = [0.0]
+    monkeypatch.setattr(cluster, "sleep", lambda seconds: now.append(now[-1] + 1.0))
+    monkeypatch.setattr(cluster, "monotonic", lambda: now[-1])
+    monkeypatch.setattr(cluster, "slots", lambda context: coming[min(len(now) - 1, len(coming) - 1)])
+    context = SimpleNamespace(master="spark://host", startTime=1000 * time.time(), getConf=lambda: conf)
+    assert cluster._admitted(context, wanted) == found
+    context.startTime = 0  # the application has run for a while
+    now[1:] = []
+    if coming[0] >= (wanted or 1):
+        assert cluster._admitted(context, wanted) == coming[0]
 
 
 # Prediction
