@@ -126,15 +126,9 @@ def _admitted(context: Any, wanted: int | None) -> int:
 
 def _promised(conf: Any) -> float:
     """The slots there are when all executors have come, as far as settings tell."""
-    cores, instances, each, cpus = (
-        int(conf.get(f"spark.{name}", default))
-        for name, default in (
-            ("cores.max", "0"),
-            ("executor.instances", "0"),
-            ("executor.cores", "0"),
-            ("task.cpus", "1"),
-        )
-    )
+    names = ("cores.max", "executor.instances", "executor.cores", "task.cpus")
+    cores, instances, each, cpus = (int(conf.get(f"spark.{name}", "0")) for name in names)
+    cpus = cpus or 1
     return min((number for number in (cores // cpus, instances * (each // cpus)) if number), default=math.inf)
 
 
