@@ -20,5 +20,7 @@ def session(master):
 def wait_for_slots(spark, wanted=2):
     """A busy machine takes its time to start executors."""
     until = time.monotonic() + 120
-    while slots(spark.sparkContext) < wanted and time.monotonic() < until:
+    while (found := slots(spark.sparkContext)) < wanted:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{found} task slots after 120 s, {wanted} are wanted")
         time.sleep(0.2)

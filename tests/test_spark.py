@@ -143,7 +143,7 @@ def test_classes_probabilities_and_raw_predictions(local, tmp_path, monkeypatch)
         model.setProbabilityCol("").setRawPredictionCol("").transform(found)
 
 
-def test_every_kind_of_features(local):
+def test_every_kind_of_features(local, monkeypatch):
     """Arrays, plain columns with words and categories, tokens: read as gbun reads them."""
     table = pd.DataFrame({
         "x": X[:, 0], "n": np.where(X[:, 1] > 1, np.nan, X[:, 1]), "city": rng.choice(["Rom", "Oslo", "Kiew"], N),
@@ -159,13 +159,23 @@ def test_every_kind_of_features(local):
     np.testing.assert_array_equal(predicted, model.get_booster().predict(wanted[names]))
 
     arrays = frame(local, X.tolist(), label=Y)
-    same(GBUNRegressor(numWorkers=1, **SMALL).fit(arrays), alone(X, Y), X)
+    by_arrays = GBUNRegressor(numWorkers=1, **SMALL).fit(arrays)
+    same(by_arrays, alone(X, Y), X)
 
     words = [[str(w) for w in rng.choice(list("abcdefgh"), rng.integers(1, 6))] for _ in range(N)]
     y = np.array([row.count("a") + 0.5 * row.count("b") for row in words])
     tokens = GBUNRegressor(predictionCol="p", **SMALL).fit(frame(local, words, label=y))
     same(tokens, alone(words, y), words)
     assert tokens.numFeatures == -1
+    np.testing.assert_array_equal(
+        column(tokens.transform(frame(local, words)), "p"), tokens.get_booster().predict(words)
+    )
+
+    monkeypatch.delattr("pyspark.sql.functions.arrow_udf", raising=False)  # what Spark before 4.1 lacks
+    np.testing.assert_array_equal(column(model.transform(df), "prediction"), predicted)
+    for features in (arrays, frame(local, dense())):
+        found = column(by_arrays.transform(features), "prediction")
+        np.testing.assert_array_equal(found, by_arrays.get_booster().predict(X))
     np.testing.assert_array_equal(
         column(tokens.transform(frame(local, words)), "p"), tokens.get_booster().predict(words)
     )
@@ -241,6 +251,26 @@ def test_validation_rows_early_stopping_progress_and_functions_of_the_users(loca
     assert any("rows are dealt out evenly to 2 workers" in line for line in lines)
     assert any(line.startswith("round 1 of 40, ") and "validation mae" in line for line in lines)
     assert any(line.startswith("rows of each worker: ") for line in lines)
+
+
+def test_parameters_that_are_none_and_models_cut_short(local, tmp_path):
+    nothing = {"numWorkers": None, "checkpointPath": None, "weightCol": None, "onProgress": None}
+    estimator = GBUNClassifier(**nothing)
+    estimator.setParams(**{p.name: estimator.getOrDefault(p) for p in estimator.params if estimator.hasDefault(p)})
+    estimator.save(str(tmp_path / "e"))
+    again = GBUNClassifier.load(str(tmp_path / "e"))
+    assert {p.name: v for p, v in again._paramMap.items()} == {p.name: v for p, v in estimator._paramMap.items()}
+    model = GBUNRegressor(**nothing, **SMALL).fit(frame(local, dense(), label=Y))
+    assert model.get_booster() is model.get_booster()
+    model.save(str(tmp_path / "m"))
+    assert GBUNRegressionModel.load(str(tmp_path / "m")).getNumWorkers() is None
+    (tmp_path / "m" / ".model.gbun.crc").unlink()  # Hadoop's own
+    (tmp_path / "m" / "model.gbun").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=r"m/model.gbun: "):
+        GBUNRegressionModel.load(str(tmp_path / "m"))
+    (tmp_path / "m" / "model.gbun").unlink()
+    with pytest.raises(ValueError, match=r"m has no model.gbun: it was not written completely"):
+        GBUNRegressionModel.load(str(tmp_path / "m"))
 
 
 def test_functions_are_saved_by_name(local, tmp_path):

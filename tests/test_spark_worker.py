@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import socket
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -162,11 +169,11 @@ def test_a_fingerprint_goes_with_rows_not_with_their_order_division_or_form():
     rows, y, w = X[:40].copy(), Y[:40], np.abs(Y[:40])
     rows[:, 1] = 0.0
 
-    def fingerprint(order, size, form=dense, more=0.0):
+    def fingerprint(order, size, form=dense, more=0.0, y=y, w=w):
         share = Share.empty(columns)
         for one in in_batches([form(r + more) for r in rows[order]], y[order], size, weight=w[order]):
             share.add(one)
-        return share.fingerprint
+        return share.fingerprint()
 
     first, other = np.arange(40), np.random.default_rng(1).permutation(40)
     with warnings.catch_warnings():
@@ -176,6 +183,47 @@ def test_a_fingerprint_goes_with_rows_not_with_their_order_division_or_form():
     assert halves % 2**64 == fingerprint(first, 40)
     assert fingerprint(first, 7) != fingerprint(first, 7, more=1e-9)
     assert fingerprint(first[:-1], 7) != fingerprint(first, 7)
+    # The same values in other rows are other rows.
+    assert fingerprint(first, 7) != fingerprint(first, 7, y=y[other])
+    assert fingerprint(first, 7) != fingerprint(first, 7, w=w[other])
+    assert fingerprint(first, 7) != fingerprint(first, 7, y=w, w=y)
+
+
+@pytest.mark.parametrize(("kind", "features"), [
+    ("tokens", [{"tokens": ["a", "b"]}, {"tokens": []}, {"tokens": ["c"]}]),
+    ("columns", [{"n": 1.0, "s": "x"}, {"n": None, "s": None}, {"n": 2.0, "s": "x"}]),
+])  # fmt: skip
+def test_fingerprints_of_words_and_of_plain_columns(kind, features):
+    columns = Columns(kind, ("n", "s") if kind == "columns" else ("t",), label="y")
+
+    def fingerprint(*batches):
+        share = Share.empty(columns)
+        for some, y in batches:
+            share.add(batch(pa.array([features[i] for i in some], pa.array(features).type), y))
+        return share.fingerprint()
+
+    whole = fingerprint(([0, 1, 2], [1, 2, 3]))
+    assert whole == fingerprint(([2, 0], [3, 1]), ([1], [2])) != fingerprint(([0, 1, 2], [1, 3, 2]))
+    assert (fingerprint(([0], [1])) + fingerprint(([1, 2], [2, 3]))) % 2**64 == whole
+    assert fingerprint() == 0
+
+
+def test_labels_do_not_keep_batches_in_memory(tmp_path):
+    """Batches of a stream are one piece of memory each: who holds a view of one column holds all of them."""
+    columns, wide = Columns("vector", ("f",), label="y", weight="w"), np.ones((100, 1000))
+    whole = in_batches([dense(r) for r in wide], np.zeros(100), 25, weight=np.ones(100))
+    path = str(tmp_path / "stream")
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, whole[0].schema) as stream:
+        for one in whole:
+            stream.write_batch(one)
+    before = pa.total_allocated_bytes()
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:
+        share, _ = read(stream, columns)
+    assert pa.total_allocated_bytes() - before >= wide.nbytes
+    assert share.features.rows(True).nbytes == wide.nbytes
+    assert pa.total_allocated_bytes() - before < wide.nbytes / 10
+    assert (share.target().sum(), share.weight().sum()) == (0.0, 100.0)
+    assert (share.y, share.weights, share.features.parts) == ([], [], [])
 
 
 # Workers
@@ -278,6 +326,19 @@ def test_a_lost_worker_is_raised(monkeypatch):
         InThreads(1).work([[]], job())
 
 
+def test_the_first_worker_does_not_wait_for_one_that_is_lost(monkeypatch):
+    monkeypatch.setattr(worker, "LAST_WORDS", timedelta(seconds=1))
+    place, timeout = InThreads(2), 4.0
+    second = threading.Thread(target=place.place(1).tell, args=['{"host": "127.0.0.1", "port": 0}'])
+    second.start()  # it meets the first one, and is never heard of again
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match="worker 1 of 2 failed: no sign of life") as told:
+        work([], place.place(0), replace(job(), timeout=timeout))
+    assert told.value.lost
+    assert time.monotonic() - began < 2 * timeout
+    second.join()
+
+
 def test_training_goes_on_from_a_checkpoint_of_the_same_rows_and_parameters_only(tmp_path):
     batches = in_batches([dense(r) for r in X], Y)
     calls = [0]
@@ -296,13 +357,58 @@ def test_training_goes_on_from_a_checkpoint_of_the_same_rows_and_parameters_only
     reached = gbun.load_model(file).n_rounds
     assert 0 < reached < 12
     (other,) = InThreads(1).work([batches[1:]], own)
-    assert worker._identity(objective) != worker._identity(lambda y, scores, weight: (scores - y, weight))
+    assert (other.error, other.resumed) == (None, 0)
+    (other,) = InThreads(1).work([batches], replace(own, identity="another"))
     assert (other.error, other.resumed) == (None, 0)
     outcomes = InThreads(2).work([batches[3:], batches[:3]], own)
     assert [o.resumed for o in outcomes] == [reached, 0]
     assert list((tmp_path / "new").iterdir()) == []  # nothing is left of a training that ended
     one = gbun.train({**job().parameters, **parameters}, (X, Y), task="regression")
     np.testing.assert_allclose(loaded(outcomes[0], tmp_path).predict(X), one.predict(X), atol=1e-9)
+
+
+def test_a_checkpoint_of_a_trial_is_not_gone_on_from(tmp_path):
+    callback = gbun.callbacks.Checkpoint(tmp_path / "c.gbun", 2)
+    model = gbun.train({**job().parameters}, (X, Y), callbacks=[callback])
+    assert worker._rounds_in(tmp_path / "c.gbun") == model.n_rounds
+    model.save_model(tmp_path / "plain.gbun")
+    assert worker._rounds_in(tmp_path / "plain.gbun") == worker._rounds_in(tmp_path / "none") == 0
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, y, scores, weight):
+        return self.scale * (scores - y), weight
+
+
+def test_parameters_with_functions_are_told_apart():
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+
+    def made(scale):
+        def loss(y, scores, weight):
+            return scale * (scores - y), weight
+
+        return loss
+
+    def with_default(y, scores, weight, scale=1.0):
+        return scale * (scores - y), weight
+
+    def identity(value):
+        return worker.identity({"objective": value, "eval_metric": [value, "rmse"]}, cloudpickle.dumps)
+
+    one, other = made(1.0), made(2.0)
+    partial = functools.partial(with_default, scale=2.0)
+    losses = [one, other, with_default, partial, functools.partial(with_default, scale=3.0), Scaled(1.0), Scaled(2.0)]
+    losses += [gbun.TorchLoss(one), gbun.TorchLoss(other), "huber", None]
+    found = [identity(loss) for loss in losses]
+    assert len(set(found)) == len(found)
+    assert found == [identity(loss) for loss in losses]
+    assert identity(made(2.0)) == identity(other)
+    some = {"n_neurons": 5, "random_state": 1, "n_jobs": 1}
+    assert worker.identity(some, cloudpickle.dumps) == worker.identity({**some, "n_jobs": 2}, cloudpickle.dumps)
+    assert worker.identity(some, cloudpickle.dumps) != worker.identity({**some, "random_state": 2}, cloudpickle.dumps)
 
 
 # Progress
@@ -338,6 +444,147 @@ def test_training_goes_on_where_the_driver_cannot_be_reached():
     assert str(Report(4, 10, {}, 1.25, True)) == "trial round 5 of 10, 1.2 s"
 
 
+def test_a_listener_that_is_closed_hears_nothing(monkeypatch):
+    monkeypatch.setattr("gbun.spark.progress.PATIENCE", 0.2)
+    heard = []
+    listener = Listener("127.0.0.1", heard.append)
+    line = b'{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0}\n'
+    with socket.create_connection((listener.address.host, listener.address.port)) as late:
+        late.sendall(listener.address.token.encode() + b"\n" + line)
+        while not heard:
+            time.sleep(0.01)
+        listener.close()
+        with suppress(OSError):
+            late.sendall(line)
+        assert late.recv(1) == b""
+        (reading, _), *_ = listener._busy
+        reading.join(5)
+        assert not reading.is_alive()
+    assert len(heard) == 1
+    listener.close()  # twice is harmless
+
+
+# What the driver makes of it
+
+
+def test_what_spark_says_of_a_lost_worker_is_told_by_its_cause():
+    cluster = pytest.importorskip("gbun.spark.cluster")
+    text = (
+        "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure "
+        "reason: Stage failed because barrier task finished unsuccessfully.\n{}\n\tat org.apache.spark"
+    )
+    causes = {
+        "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: worker lost": True,
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)": True,
+        "": False,
+    }
+    for cause, is_told in causes.items():
+        found = cluster._explained(RuntimeError(text.format(cause)), [])
+        assert found.lost
+        assert str(found).endswith(cluster.RETRY)
+        assert ("Could not recover" in str(found)) == (not is_told)
+        assert cause.split(": ", 1)[-1] in str(found)
+        assert "checkpointPath" not in str(cluster._explained(RuntimeError(text.format(cause)), [], ""))
+    found = cluster._explained(RuntimeError("x\ngbun.WorkerError: worker 3 of 4 failed: gone\n at"), [], "")
+    assert (str(found), found.rank) == ("worker 3 of 4 failed: gone", 3)
+    assert str(cluster._explained(RuntimeError("any"), ["executors were lost"])) == "executors were lost"
+    assert cluster._explained(RuntimeError("column not found"), []) is None
+
+
+def test_a_value_error_stays_one_on_many_workers():
+    cluster = pytest.importorskip("gbun.spark.cluster")
+
+    def failed(rank, kind, text, whose=1):
+        return Outcome(rank, error={"whose": str(whose), "kind": kind, "text": text, "trace": "Traceback"})
+
+    follows = failed(0, "WorkerError", "worker 1 of 2 failed: ValueError: y has NaN")
+    with pytest.raises(ValueError, match=r"^worker 1 of 2 failed: y has NaN \(X is column 'features'; y is"):
+        cluster._raise_failure([follows, failed(1, "ValueError", "y has NaN")], job())
+    with pytest.raises(WorkerError, match="worker 1 of 2 failed: KeyError: 'a'") as told:
+        cluster._raise_failure([follows, failed(1, "KeyError", "'a'")], job())
+    assert told.value.rank == 1
+    with pytest.raises(ValueError, match=r"^only one class \("):
+        cluster._raise_failure([failed(r, "ValueError", "only one class", r) for r in range(2)], job())
+
+
+@pytest.mark.parametrize(("conf", "wanted", "coming", "found"), [
+    ({}, None, [1, 1, 2, 3], 3),  # until nobody has come for a while
+    ({}, None, [0, 0, 0, 0, 0, 0, 0, 2], 2),  # the first may take its time
+    ({"spark.cores.max": "2"}, None, [1, 2, 9], 2),
+    ({"spark.executor.instances": "2", "spark.executor.cores": "4", "spark.task.cpus": "2"}, None, [1, 4, 9], 4),
+    ({}, 2, [1, 1, 1, 1, 1, 1, 1, 2, 9], 2),  # who says how many waits for them
+])  # fmt: skip
+def test_executors_that_are_still_starting_are_waited_for(monkeypatch, conf, wanted, coming, found):
+    cluster = pytest.importorskip("gbun.spark.cluster")
+    now = [0.0]
+    monkeypatch.setattr(cluster, "sleep", lambda seconds: now.append(now[-1] + 1.0))
+    monkeypatch.setattr(cluster, "monotonic", lambda: now[-1])
+    monkeypatch.setattr(cluster, "slots", lambda context: coming[min(len(now) - 1, len(coming) - 1)])
+    context = SimpleNamespace(master="spark://host", startTime=1000 * time.time(), getConf=lambda: conf)
+    assert cluster._admitted(context, wanted) == found
+    context.startTime = 0  # the application has run for a while
+    now[1:] = []
+    if coming[0] >= (wanted or 1):
+        assert cluster._admitted(context, wanted) == coming[0]
+
+
+# Prediction
+
+
+PLAIN = pa.struct([("n", pa.float64()), ("s", pa.string())])
+
+
+@pytest.mark.parametrize(("kind", "features", "data"), [
+    ("vector", vectors([dense([1.0, np.nan]), dense([3.0, 0.0])]), np.array([[1.0, np.nan], [3.0, 0.0]])),
+    ("vector", vectors([sparse([0.0, 2.0]), dense([3.0, 1.0])]), np.array([[0.0, 2.0], [3.0, 1.0]])),
+    ("array", pa.array([{"array": [1.0, None]}, {"array": [3.0, 4.0]}]), np.array([[1.0, np.nan], [3.0, 4.0]])),
+    ("tokens", pa.array([{"tokens": ["a", "b"]}, {"tokens": []}]), [["a", "b"], []]),
+    ("columns", pa.array([{"n": 1.0, "s": "x"}, {"n": None, "s": None}], PLAIN),
+     pd.DataFrame({"n": [1.0, None], "s": ["x", None]})),
+    ("columns", pa.array([{"n": 1.0, "s": None}] * 2, PLAIN), None),
+])  # fmt: skip
+def test_pandas_batches_predict_as_arrow_batches_do(kind, features, data):
+    """Spark below 4.1 hands out the struct as a frame of pandas."""
+    prediction = pytest.importorskip("gbun.spark.prediction")
+    known = {
+        "vector": X[:, :2], "array": X[:, :2], "tokens": [["a"] * (i % 3) + ["b"] for i in range(900)],
+        "columns": pd.DataFrame({"n": X[:, 0], "s": np.where(X[:, 1] > 0, "x", "y")}),
+    }[kind]  # fmt: skip
+    model = gbun.train({"n_neurons": 16, "n_estimators": 3}, (known, Y), task="regression")
+    columns = Columns(kind, ("n", "s") if kind == "columns" else ("f",))
+    names = [field.name for field in features.type]
+    frame = pd.DataFrame({name: features.field(name).to_pandas() for name in names})
+    struct = prediction._struct(frame, columns)
+    found, same = (prediction.predicted(model, s, columns, ["prediction"], 1) for s in (struct, features))
+    assert found.equals(same)
+    if data is not None:
+        np.testing.assert_array_equal(found.field("prediction").to_numpy(), model.predict(data))
+    assert len(prediction.predicted(model, prediction._struct(frame[:0], columns), columns, ["prediction"], 1)) == 0
+
+
+def test_a_process_keeps_the_last_models(monkeypatch, tmp_path):
+    prediction = pytest.importorskip("gbun.spark.prediction")
+    read_again = []
+    monkeypatch.setattr(prediction, "_known", {})
+    monkeypatch.setattr(prediction, "model_from", lambda content: read_again.append(content) or object())
+    contents = [bytes([i]) for i in range(prediction.KEPT)]
+    models = [prediction.known_model(one, one) for one in contents]
+    assert [prediction.known_model(one, one) for one in contents] == models
+    prediction.known_model(b"new", b"new")
+    assert prediction.known_model(contents[1], contents[1]) is models[1]
+    assert read_again == [*contents, b"new"]
+    assert prediction.known_model(contents[0], contents[0]) is not models[0]
+    assert len(prediction._known) == prediction.KEPT
+
+
+def test_null_vectors_of_pandas_are_told():
+    prediction = pytest.importorskip("gbun.spark.prediction")
+    columns = Columns("vector", ("f",))
+    frame = pd.DataFrame({"type": [1.0, None], "size": [0.0, None], "indices": [[], None], "values": [[1.0], None]})
+    with pytest.raises(ValueError, match="column 'f' is null in 1 rows"):
+        reader(columns).add(prediction._struct(frame, columns))
+
+
 # Parameters, which need pyspark but no session
 
 
@@ -356,6 +603,22 @@ def test_parameters_are_those_of_gbun_and_of_spark():
     assert {"featuresCol", "labelCol", "weightCol", "validationIndicatorCol", "numWorkers", "checkpointPath"} <= own
     assert classifier.setFeaturesCol(["a", "b"]).getFeaturesCol() == ["a", "b"]
     assert "huber_delta : " in spark.GBUNRegressor.__doc__
+
+
+def test_defaults_may_be_said():
+    spark = pytest.importorskip("gbun.spark")
+    for estimator in (spark.GBUNClassifier(), spark.GBUNRegressor()):
+        for param in estimator.params:
+            if estimator.hasDefault(param):
+                value = estimator.getOrDefault(param)
+                written = json.loads(json.dumps(worker.words(value)))
+                estimator.set(param, written)
+                assert estimator.isSet(param)
+                assert estimator.getOrDefault(param) == value
+    chain = estimator.setTimeout(5).setTransport("int16").setRepartition(False).setNumWorkers(None)
+    assert [chain.getTimeout(), chain.getTransport(), chain.getRepartition(), chain.getNumWorkers()] == [
+        5.0, "int16", False, None,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("params", "error", "message"), [

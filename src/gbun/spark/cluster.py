@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import threading
@@ -15,17 +16,18 @@ from time import monotonic, sleep, time
 from typing import Any
 
 import pyarrow as pa
-from pyspark import BarrierTaskContext
+from pyspark import BarrierTaskContext, cloudpickle
 
 from gbun.collectives import WorkerError
 from gbun.spark.columns import selected
 from gbun.spark.progress import Listener, Report
-from gbun.spark.worker import Job, Outcome, work
+from gbun.spark.worker import Job, Outcome, identity, work
 
 log = logging.getLogger("gbun.spark")
 
 SCHEMA = "rank int, told string, model binary"
 STARTING = 60.0  # seconds after a context began in which executors may still be on their way
+SETTLED = 3.0  # seconds without another executor after which no more are expected
 LOOK_EVERY = 1.0
 SKEWED = 1.5  # times the mean: a worker that has so many rows is worth a word
 
@@ -45,6 +47,8 @@ def train(
     context = context_of(dataset)
     _check_static(context)
     n_workers = _admitted(context, n_workers)
+    if job.checkpoints is not None:
+        job = replace(job, identity=identity(job.parameters, cloudpickle.dumps))
     rows = _dealt_out(selected(dataset, job.columns), n_workers, repartition)
     listener = Listener(context.getConf().get("spark.driver.host", "127.0.0.1"), heard)
     try:
@@ -56,7 +60,7 @@ def train(
             try:
                 found = stage.collect()
             except Exception as error:
-                raise _explained(error, why) or error from None
+                raise _explained(error, why, "" if job.checkpoints else RETRY) or error from None
     finally:
         listener.close()
     outcomes = sorted((_outcome(row) for row in found), key=lambda outcome: outcome.rank)
@@ -95,11 +99,19 @@ def slots(context: Any) -> int:
 
 
 def _admitted(context: Any, wanted: int | None) -> int:
-    """The number of workers, if there is a slot for each of them."""
-    found = slots(context)
-    while found < (wanted or 1) and not _is_local(context) and _has_just_begun(context):
+    """The number of workers, if there is a slot for each of them.
+
+    Executors of an application that has just begun come one after another: where nobody says how many workers there are
+    to be, it is time when all have come that were promised, or when nobody has come for a while.
+    """
+    enough = wanted or _promised(context.getConf())
+    found, since = slots(context), monotonic()
+    while found < enough and not _is_local(context) and _has_just_begun(context):
+        if wanted is None and found and monotonic() - since > SETTLED:
+            break
         sleep(0.2)
-        found = slots(context)
+        before, found = found, slots(context)
+        since = since if found == before else monotonic()
     if found < (wanted or 1):
         cpus = context.getConf().get("spark.task.cpus", "1")
         raise ValueError(
@@ -108,7 +120,16 @@ def _admitted(context: Any, wanted: int | None) -> int:
             if found
             else "there is no executor to train on; start one, or look at the cluster manager's log"
         )
+    log.info("%d workers train, of %d task slots", wanted or found, found)
     return wanted or found
+
+
+def _promised(conf: Any) -> float:
+    """The slots there are when all executors have come, as far as settings tell."""
+    names = ("cores.max", "executor.instances", "executor.cores", "task.cpus")
+    cores, instances, each, cpus = (int(conf.get(f"spark.{name}", "0")) for name in names)
+    cpus = cpus or 1
+    return min((number for number in (cores // cpus, instances * (each // cpus)) if number), default=math.inf)
 
 
 def _is_local(context: Any) -> bool:
@@ -254,11 +275,12 @@ def _watched(context: Any, n_workers: int, timeout: float) -> Iterator[list[str]
         context.removeJobTag(tag)
 
 
-LOST = re.compile(r"ExecutorLostFailure[^\n]*|Python worker exited unexpectedly[^\n]*|Could not recover[^\n]*")
+LOST = (r"ExecutorLostFailure[^\n]*", r"Python worker exited unexpectedly[^\n]*", r"Could not recover[^\n]*")
+"""How Spark says that a worker was lost: causes first, what comes of them last."""
 RETRY = "; with checkpointPath Spark tries again, and training goes on from the last checkpoint"
 
 
-def _explained(error: Exception, why: Sequence[str]) -> Exception | None:
+def _explained(error: Exception, why: Sequence[str], advice: str = RETRY) -> Exception | None:
     """The cause in a few words where a worker was lost; None for errors that are not of our making."""
     text = str(error)
     log.debug("Spark says: %s", text)
@@ -267,10 +289,10 @@ def _explained(error: Exception, why: Sequence[str]) -> Exception | None:
     told = re.search(r"WorkerError: (.*)", text)
     if told is not None:
         rank = re.search(r"worker (\d+)", told[1])
-        return WorkerError(told[1] + RETRY, None if rank is None else int(rank[1]), lost=True)
-    lost = LOST.search(text)
+        return WorkerError(told[1] + advice, None if rank is None else int(rank[1]), lost=True)
+    lost = next(filter(None, (re.search(pattern, text) for pattern in LOST)), None)
     if lost is not None and "barrier" in text and "Traceback" not in text:
-        return WorkerError(f"a worker was lost: {lost[0]}{RETRY}", lost=True)
+        return WorkerError(f"a worker was lost: {lost[0]}{advice}", lost=True)
     return None
 
 
@@ -286,9 +308,10 @@ def _raise_failure(outcomes: Sequence[Outcome], job: Job) -> None:
         raise ValueError(f"{error['text']} ({job.columns})")
     if error["kind"] == "WorkerError":
         raise WorkerError(error["text"], int(error["whose"]))
-    failure = WorkerError(
-        f"worker {rank} of {len(outcomes)} failed: {error['kind']}: {error['text']} ({job.columns})", rank
-    )
+    whose, of = f"worker {rank} of {len(outcomes)} failed", f"({job.columns})"
+    failure: Exception = WorkerError(f"{whose}: {error['kind']}: {error['text']} {of}", rank)
+    if error["kind"] == "ValueError":  # the same kind as on one worker
+        failure = ValueError(f"{whose}: {error['text']} {of}")
     failure.__cause__ = _Remote(error["trace"])
     raise failure
 

@@ -19,7 +19,7 @@ from gbun.model import Model
 from gbun.spark import cluster
 from gbun.spark.columns import by_rows, column, columns_of, features
 from gbun.spark.params import ClassifierParams, GBUNParams, with_setters
-from gbun.spark.prediction import PREDICTION, PROBABILITY, RAW, model_from, predictor
+from gbun.spark.prediction import PREDICTION, PROBABILITY, RAW, digest_of, model_from, predictor
 from gbun.spark.progress import Report
 from gbun.spark.storage import Stored
 from gbun.spark.worker import Job, Outcome
@@ -88,12 +88,15 @@ class _Model(SparkModel, GBUNParams, Stored):
     """What both models share. Without a `_content` it is still to be read."""
 
     _content: bytes
+    _booster: Model | None = None
     _summary: Summary | None = None
     _broadcast: Any = None
 
     def get_booster(self) -> Model:
         """The plain gbun model, which predicts the same without Spark."""
-        return model_from(self._content)
+        if self._booster is None:
+            self._booster = model_from(self._content)
+        return self._booster
 
     @property
     def hasSummary(self) -> bool:
@@ -139,7 +142,7 @@ class _Model(SparkModel, GBUNParams, Stored):
     def _sent(self, context: Any) -> Any:
         """The model, broadcast once to the executors of this context."""
         if self._broadcast is None or self._broadcast[0] is not context:
-            self._broadcast = context, context.broadcast(self._content)
+            self._broadcast = context, context.broadcast((digest_of(self._content), self._content))
         return self._broadcast[1]
 
 

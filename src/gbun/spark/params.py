@@ -35,6 +35,11 @@ def _names(value: Any) -> Any:
     return value if isinstance(value, str) else TypeConverters.toListString(value)
 
 
+def _optional(converter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """None, which a file holds where it was said, is as good as a value."""
+    return lambda value: None if value is None else converter(value)
+
+
 def _at_least_one(name: str) -> Callable[[Any], int]:
     def convert(value: Any) -> int:
         number = _plain(value)
@@ -95,7 +100,7 @@ class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndic
     numWorkers = _param(
         "numWorkers",
         "number of tasks that train together, each on its share of the rows. None: one for each task slot there is.",
-        _at_least_one("numWorkers"),
+        _optional(_at_least_one("numWorkers")),
     )
     repartition = _param(
         "repartition",
@@ -107,7 +112,7 @@ class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndic
         "checkpointPath",
         "a folder that every executor reaches under this name. With it Spark tries again where a worker is lost, and "
         "training goes on from the last checkpoint.",
-        TypeConverters.toString,
+        _optional(TypeConverters.toString),
     )
     checkpointInterval = _param(
         "checkpointInterval", "rounds from one checkpoint to the next.", _at_least_one("checkpointInterval")
@@ -160,8 +165,9 @@ for _field in parameter_fields():
 
 def with_setters(cls: type[Self]) -> type[Self]:
     """setFeaturesCol and the like, getFeaturesCol and the like, for the parameters that are called as Spark's are."""
+    of_gbun = {field.name for field in parameter_fields()}
     for name in dir(cls):
-        if isinstance(getattr(cls, name), Param) and "_" not in name and name != name.lower():
+        if isinstance(getattr(cls, name), Param) and name not in of_gbun:
             setter, getter = (f"{verb}{name[0].upper()}{name[1:]}" for verb in ("set", "get"))
             if not hasattr(cls, setter):
                 setattr(cls, setter, _setter(name))

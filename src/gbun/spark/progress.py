@@ -10,6 +10,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,8 @@ class Listener:
         except OSError:  # a name by which others know this machine, not an address of its own
             self._server = socket.create_server(("", 0))
         self.address = Address(host, self._server.getsockname()[1], self._token)
-        self._busy: list[threading.Thread] = []
+        self._busy: list[tuple[threading.Thread, socket.socket]] = []
+        self._closed = False
         self._thread = threading.Thread(target=self._accept, name="gbun-progress", daemon=True)
         self._thread.start()
 
@@ -110,7 +112,7 @@ class Listener:
             except OSError:
                 return  # closed
             reading = threading.Thread(target=self._read, args=(connection,), name="gbun-progress", daemon=True)
-            self._busy.append(reading)
+            self._busy.append((reading, connection))
             reading.start()
 
     def _read(self, connection: socket.socket) -> None:
@@ -120,13 +122,20 @@ class Listener:
                 known = secrets.compare_digest(lines.readline(100).strip().encode(), self._token.encode())
                 connection.settimeout(None)
                 for line in lines if known else ():
+                    if self._closed:
+                        return
                     self._heard(Report(**json.loads(line)))
             except (OSError, ValueError, TypeError):
                 return  # cut short, or not one of ours
 
     def close(self) -> None:
-        """What has been sent is still read."""
-        self._server.shutdown(socket.SHUT_RDWR)
+        """What has been sent is still read, for a while; what comes later nobody hears."""
+        with suppress(OSError):  # some systems refuse it to a socket that only listens; closing is enough there
+            self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        for reading in self._busy:
+        for reading, _ in self._busy:
             reading.join(PATIENCE)
+        self._closed = True
+        for _, connection in self._busy:
+            with suppress(OSError):  # it has gone by itself
+                connection.shutdown(socket.SHUT_RDWR)

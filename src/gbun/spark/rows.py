@@ -22,7 +22,7 @@ FEATURES, LABEL, WEIGHT, INDICATOR = "features", "label", "weight", "indicator"
 KINDS = ("vector", "array", "tokens", "columns")
 DENSE_BYTES, SPARSE_BYTES = 8, 12  # a number of a matrix; an entry of a sparse one, with its column
 DENSE_VECTOR = 1  # of a vector's field "type"
-ODD = np.uint64(0x9E3779B97F4A7C15)  # spreads bits: https://en.wikipedia.org/wiki/Hash_function#Fibonacci_hashing
+ODD = np.uint64(0x9E3779B97F4A7C15)  # the step of SplitMix64, https://prng.di.unimi.it/splitmix64.c
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,6 @@ class Matrix:
         self.n_columns: int | None = None
         self.parts: list[NDArray[np.float64] | Entries] = []
         self.counts = {"rows": 0, "sparse": 0, "entries": 0}
-        self.digest = 0
 
     def add(self, column: Any) -> None:
         if not len(column):
@@ -69,7 +68,7 @@ class Matrix:
             _check_present(column, self.name)
             kind, size, indices, values = column.flatten()
             dense = kind.to_numpy(zero_copy_only=False) == DENSE_VECTOR
-            sizes = size.fill_null(0).to_numpy(zero_copy_only=False)
+            sizes = size.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
         else:
             (values,) = column.flatten()
             _check_present(values, self.name)
@@ -80,13 +79,10 @@ class Matrix:
         numbers = values.flatten().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         if dense.all():
             part: Any = numbers.reshape(len(dense), self.n_columns or 0)
-            (filled,) = np.nonzero(numbers)
-            n_entries = len(filled)
-            self.digest += _digest(numbers[filled], filled % max(1, self.n_columns or 0))
+            n_entries = int(np.count_nonzero(numbers))
         else:
             part = _entries(dense, lengths, indices.flatten().to_numpy(zero_copy_only=False), numbers)
             n_entries = len(part.values)
-            self.digest += _digest(part.values, part.columns)
         self.parts.append(part)
         for count, value in zip(self.counts, (len(dense), int((~dense).sum()), n_entries), strict=True):
             self.counts[count] += value
@@ -126,6 +122,11 @@ class Matrix:
             return _dense(parts, n, m)
         return _sparse(parts, n, m, self.counts["entries"])
 
+    def hashes(self) -> list[NDArray[np.uint64]]:
+        """A number for each row, batch after batch, whatever its form."""
+        parts = (_as_entries(part, self.n_columns or 0) for part in self.parts)
+        return [_sums(_mixed(_bits(part.values), part.columns), part.counts) for part in parts]
+
 
 @dataclass(frozen=True)
 class Entries:
@@ -150,6 +151,13 @@ def _entries(
     return Entries(np.bincount(row[kept], minlength=len(dense)), columns[kept], numbers[kept])
 
 
+def _as_entries(part: NDArray[np.float64] | Entries, m: int) -> Entries:
+    if isinstance(part, Entries):
+        return part
+    every = np.ones(len(part), dtype=bool)
+    return _entries(every, np.full(len(part), m), np.zeros(0, dtype=np.int32), part.reshape(-1))
+
+
 def _dense(parts: list[Any], n: int, m: int) -> NDArray[np.float64]:
     if len(parts) == 1 and isinstance(parts[0], np.ndarray):
         return parts[0]
@@ -171,10 +179,7 @@ def _sparse(parts: list[Any], n: int, m: int, n_entries: int) -> Any:
     row = at = 0
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
         while parts:
-            part = parts.pop()
-            if isinstance(part, np.ndarray):
-                lengths, sizes = np.full(len(part), m), np.ones(len(part), dtype=bool)
-                part = _entries(sizes, lengths, np.zeros(0, dtype=np.int32), part.reshape(-1))
+            part = _as_entries(parts.pop(), m)
             counts[row + 1 : row + 1 + len(part.counts)] = part.counts
             columns[at : at + len(part.values)], values[at : at + len(part.values)] = part.columns, part.values
             row, at = row + len(part.counts), at + len(part.values)
@@ -187,7 +192,6 @@ class Tokens:
     def __init__(self, name: str) -> None:
         self.name = name
         self.lists: list[list[str]] = []
-        self.digest = 0
 
     def add(self, column: Any) -> None:
         (lists,) = column.flatten()
@@ -195,11 +199,15 @@ class Tokens:
         words = lists.flatten()
         if words.null_count:
             raise ValueError(f"column {self.name!r} has {words.null_count} tokens that are null; drop or fill them")
-        self.digest += _digest(words.to_pandas())
         self.lists += lists.to_pylist()
 
     def rows(self, dense: bool) -> list[list[str]]:
-        return self.lists
+        lists, self.lists = self.lists, []
+        return lists
+
+    def hashes(self) -> list[NDArray[np.uint64]]:
+        words = np.array([word for row in self.lists for word in row], dtype=object)
+        return [_sums(_mixed(_bits(words)), np.array([len(row) for row in self.lists], dtype=np.int64))]
 
 
 class Frame:
@@ -208,13 +216,9 @@ class Frame:
     def __init__(self, names: Sequence[str], categorical: Sequence[str]) -> None:
         self.names, self.categorical = names, categorical
         self.batches: list[Any] = []
-        self.digest = 0
 
     def add(self, column: Any) -> None:
-        batch = pa.RecordBatch.from_arrays(column.flatten(), names=list(self.names))
-        for number, values in enumerate(batch.columns):
-            self.digest += (number + 1) * _digest(values.to_pandas())
-        self.batches.append(batch)
+        self.batches.append(pa.RecordBatch.from_arrays(column.flatten(), names=list(self.names)))
 
     def rows(self, dense: bool) -> Any:
         if not self.batches:
@@ -228,6 +232,15 @@ class Frame:
             return series.astype("category") if name in self.categorical else series
         # Each word once, and a number for each row.
         return pa.table({name: values.dictionary_encode()}).unify_dictionaries()[name].to_pandas()
+
+    def hashes(self) -> list[NDArray[np.uint64]]:
+        found = []
+        for batch in self.batches:
+            sums = np.zeros(batch.num_rows, dtype=np.uint64)
+            for number, values in enumerate(batch.columns):
+                sums += _mixed(_bits(values.to_pandas()), np.uint64(number))
+            found.append(sums)
+        return found
 
 
 Reader = Matrix | Tokens | Frame
@@ -248,7 +261,6 @@ class Share:
     y: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
     n_rows: int = 0
-    digest: int = 0
 
     @classmethod
     def empty(cls, columns: Columns) -> Share:
@@ -257,24 +269,28 @@ class Share:
     def add(self, batch: Any) -> None:
         self.features.add(batch.column(FEATURES))
         self.y.append(_numbers(batch.column(LABEL), self.columns.label))
-        self.digest += _digest(self.y[-1])
         if self.columns.weight is not None:
             self.weights.append(_numbers(batch.column(WEIGHT), self.columns.weight))
-            self.digest += 3 * _digest(self.weights[-1])
         self.n_rows += batch.num_rows
 
-    @property
     def fingerprint(self) -> int:
-        """A number that goes with the rows: neither with their order nor with how they are divided, but for a sum."""
-        return (self.digest + self.features.digest) % 2**64
+        """A number that goes with the rows: neither with their order nor with how they are divided, but for a sum.
+
+        It is read off what the share holds, before `target`, `weight` and the features' `rows` take that away.
+        """
+        hashes = _joined(self.features.hashes(), np.uint64)
+        for column in (self.y, self.weights):
+            if column:
+                hashes = _mixed(hashes ^ _bits(np.concatenate(column)))
+        return int(hashes.sum(dtype=np.uint64))
 
     def target(self) -> NDArray[Any]:
-        return np.concatenate(self.y) if self.y else np.zeros(0)
+        y, self.y = self.y, []
+        return _joined(y, np.float64)
 
     def weight(self) -> NDArray[np.float64] | None:
-        if self.columns.weight is None:
-            return None
-        return np.concatenate(self.weights) if self.weights else np.zeros(0)
+        weights, self.weights = self.weights, []
+        return None if self.columns.weight is None else _joined(weights, np.float64)
 
 
 def read(batches: Iterable[Any], columns: Columns) -> tuple[Share, Share | None]:
@@ -293,8 +309,13 @@ def read(batches: Iterable[Any], columns: Columns) -> tuple[Share, Share | None]
 
 
 def _numbers(values: Any, name: str) -> NDArray[Any]:
+    """A column of its own: a view would keep the whole batch in memory, features and all."""
     _check_present(values, name)
-    return np.asarray(values.to_numpy(zero_copy_only=False))
+    return np.array(values.to_numpy(zero_copy_only=False))
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate(parts) if len(parts) else np.zeros(0, dtype=dtype)
 
 
 def _check_present(values: Any, name: str) -> None:
@@ -306,14 +327,32 @@ def _different(name: str, sizes: Sequence[int]) -> str:
     return f"column {name!r} must have vectors of one size, got {', '.join(map(str, sizes[:5]))}"
 
 
-def _digest(values: Any, columns: NDArray[Any] | None = None) -> int:
-    """The sum of the values' hashes, modulo 2^64: addition does not mind order."""
+# Hashes
+
+
+def _bits(values: Any) -> NDArray[np.uint64]:
+    """Values as 64 bits each: numbers as they are, words by a hash."""
     array = np.asarray(values)
     if array.dtype.kind == "O":
-        bits = pd.util.hash_array(array, categorize=True)
-    else:
-        bits = (array.astype(np.float64, copy=False) + 0.0).reshape(-1).view(np.uint64)
-    if columns is not None:
-        bits = bits ^ (columns.astype(np.uint64) * ODD)
-    mixed = bits * ODD
-    return int(((mixed ^ (mixed >> np.uint64(29))) * ODD).sum(dtype=np.uint64))
+        return pd.util.hash_array(array, categorize=True)
+    if array.dtype.kind == "f":
+        return (array.astype(np.float64, copy=False) + 0.0).view(np.uint64)  # -0.0 is 0.0
+    return array.astype(np.int64).view(np.uint64)
+
+
+def _mixed(bits: NDArray[np.uint64], column: Any = 0) -> NDArray[np.uint64]:
+    """Bits, and the column they are of, so spread that sums of them tell apart what they were made of: SplitMix64."""
+    bits = bits + (np.atleast_1d(column).astype(np.uint64) + np.uint64(1)) * ODD  # arrays wrap around in silence
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    spread: NDArray[np.uint64] = bits ^ (bits >> np.uint64(31))
+    return spread
+
+
+def _sums(hashes: NDArray[np.uint64], counts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The sum of each row's hashes, modulo 2^64; `counts` says how many each row has."""
+    upto = np.zeros(len(hashes) + 1, dtype=np.uint64)
+    np.cumsum(hashes, out=upto[1:])
+    ends = np.cumsum(counts)
+    sums: NDArray[np.uint64] = upto[ends] - upto[ends - counts]
+    return sums

@@ -10,7 +10,6 @@ from typing import Any
 
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
 
-from gbun.spark.prediction import model_from
 from gbun.spark.worker import words
 
 FILE = "model.gbun"
@@ -55,26 +54,36 @@ class _Reader(MLReader):  # type: ignore[type-arg]
         instance._resetUid(metadata["uid"])
         if metadata["paramMap"].get("onProgress") is not None:
             metadata["paramMap"]["onProgress"] = None  # whoever loads it says who is to be told
+        nothing = [name for name, value in metadata["paramMap"].items() if value is None]
+        instance._set(**{name: metadata["paramMap"].pop(name) for name in nothing})  # Spark's converters refuse None
         DefaultParamsReader.getAndSetParams(instance, metadata)
         if not hasattr(instance, "fit"):
             instance._content = self._content(path)
+            try:
+                instance.get_booster()
+            except ValueError as error:
+                raise ValueError(f"{path}/{FILE}: {str(error).split(': ', 1)[-1]}") from None
         return instance
 
     def _content(self, path: str) -> bytes:
-        found = self.sparkSession.read.format("binaryFile").load(f"{path}/{FILE}").select("content").first()
+        file, found = f"{path}/{FILE}", None
+        where, system = _place(self.sparkSession.sparkContext, file)
+        if system.exists(where):
+            found = self.sparkSession.read.format("binaryFile").load(file).select("content").first()
         if found is None:
             raise ValueError(f"{path} has no {FILE}: it was not written completely")
-        content = bytes(found[0])
-        try:
-            model_from(content)
-        except ValueError as error:
-            raise ValueError(f"{path}/{FILE}: {str(error).split(': ', 1)[-1]}") from None
-        return content
+        return bytes(found[0])
+
+
+def _place(context: Any, path: str) -> tuple[Any, Any]:
+    """A path in Hadoop's terms, and the file system it is of."""
+    where = context._jvm.org.apache.hadoop.fs.Path(path)
+    return where, where.getFileSystem(context._jsc.hadoopConfiguration())
 
 
 def _write(context: Any, path: str, content: bytes) -> None:
-    where = context._jvm.org.apache.hadoop.fs.Path(path)
-    out = where.getFileSystem(context._jsc.hadoopConfiguration()).create(where, True)
+    where, system = _place(context, path)
+    out = system.create(where, True)
     try:
         for first in range(0, len(content), 2**22):
             out.write(content[first : first + 2**22])

@@ -10,7 +10,7 @@ import json
 import socket
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from gbun.agreement import decided, together
 from gbun.arrays import load_torch
+from gbun.boosting import PLANNED
 from gbun.callbacks import Callback, Checkpoint, History
 from gbun.collectives import Collective, Solo, WorkerError
 from gbun.distributed import connected
@@ -32,6 +33,7 @@ from gbun.training import train
 
 VALIDATION = "validation"
 """What the evaluation set is called that validationIndicatorCol sets aside."""
+LAST_WORDS = timedelta(seconds=10)  # twice the time between two looks at the record of failures
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Job:
     checkpoints: str | None = None
     every: int = 10
     listener: Address | None = None
+    identity: str = ""
+    """A digest of the parameters, made where they come from: a checkpoint is of one training only."""
 
 
 class Meeting(Protocol):
@@ -116,6 +120,10 @@ def _together(meeting: Meeting, job: Job) -> Iterator[Collective]:
     try:
         with connected(store, rank, size, job.timeout, job.transport, host=host) as courier:
             yield courier
+    except WorkerError as error:
+        if error.lost:  # who is lost will not come to read, and the others look there every now and then
+            wait = min(wait, LAST_WORDS)
+        raise
     finally:
         # The first worker keeps the store: it stays until all have read there why they fail.
         with suppress(RuntimeError):
@@ -225,24 +233,32 @@ def _checkpoint_path(sets: Sequence[Share], collective: Collective, job: Job) ->
     """The file that goes with what is trained, parameters and rows: no other training goes on from it."""
     if job.checkpoints is None:
         return None
-    own = [share.fingerprint for share in sets]
+    own = [share.fingerprint() for share in sets]
     fingerprint = decided(collective, own, lambda said: [sum(each) % 2**64 for each in zip(*said, strict=True)])
-    told = {n: _identity(v) for n, v in job.parameters.items() if n not in A_WORKERS_OWN or n == "random_state"}
-    text = json.dumps([told, job.task, asdict(job.columns), fingerprint], sort_keys=True)
+    text = json.dumps([job.identity, job.task, asdict(job.columns), fingerprint], sort_keys=True)
     folder = Path(job.checkpoints)
     if collective.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.gbun"
 
 
-def _identity(value: Any) -> Any:
-    """`words`, and of a function something that changes with what it does, as far as that can be told."""
+def identity(parameters: Mapping[str, Any], pickled: Callable[[Any], bytes]) -> str:
+    """A digest of parameters that changes with what functions among them do; at worst it changes without need."""
+    told = {n: _of(v, pickled) for n, v in parameters.items() if n not in A_WORKERS_OWN or n == "random_state"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _of(value: Any, pickled: Callable[[Any], bytes]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_of(one, pickled) for one in value]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    digest = hashlib.sha256(pickled(value))
     code = getattr(getattr(value, "function", value), "__code__", None)
-    if code is None:
-        return [_identity(one) for one in value] if isinstance(value, (list, tuple)) else words(value)
-    constants = [one for one in code.co_consts if one is None or isinstance(one, (int, float, str))]
-    does = code.co_code + repr((constants, code.co_names)).encode()
-    return [words(value), hashlib.sha256(does).hexdigest()]
+    if code is not None:  # of a module's function, what is pickled is the name
+        constants = [one for one in code.co_consts if one is None or isinstance(one, (int, float, str))]
+        digest.update(code.co_code + repr((constants, code.co_names)).encode())
+    return [words(value), digest.hexdigest()]
 
 
 def words(value: Any) -> Any:
@@ -259,7 +275,9 @@ def words(value: Any) -> Any:
 
 
 def _rounds_in(path: Path | None) -> int:
+    """How many rounds `train` will go on from: of a trial, none."""
     try:
-        return 0 if path is None else load_model(path).n_rounds
+        found = None if path is None else load_model(path)
     except (OSError, ValueError):  # there is none, or `train` will say what is wrong with it
         return 0
+    return 0 if found is None or PLANNED not in found.description.parameters else found.n_rounds
