@@ -605,6 +605,15 @@ def test_parameters_are_those_of_gbun_and_of_spark():
     assert "huber_delta : " in spark.GBUNRegressor.__doc__
 
 
+def test_names_may_be_written_as_xgboost_spark_does():
+    spark = pytest.importorskip("gbun.spark")
+    learner = spark.GBUNClassifier(features_col="x", label_col="y", num_workers=4, validation_indicator_col="v")
+    found = [learner.getOrDefault(name) for name in ("featuresCol", "labelCol", "numWorkers", "validationIndicatorCol")]
+    assert found == ["x", "y", 4, "v"]
+    with pytest.raises(ValueError, match="unknown parameter 'max_depth'"):
+        spark.GBUNClassifier(max_depth=6)
+
+
 def test_defaults_may_be_said():
     spark = pytest.importorskip("gbun.spark")
     for estimator in (spark.GBUNClassifier(), spark.GBUNRegressor()):

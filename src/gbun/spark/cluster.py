@@ -155,8 +155,8 @@ def _dealt_out(rows: Any, n_workers: int, repartition: bool) -> Any:
     found = rows.rdd.getNumPartitions()
     if found != n_workers:
         raise ValueError(
-            f"repartition=False needs a partition for each of {n_workers} workers, the data frame has {found}; set "
-            f"numWorkers={found}, or repartition=True"
+            f"repartition=False needs a partition for each of {n_workers} workers, the data frame has {found}; "
+            f"coalesce({n_workers}) or repartition({n_workers}) it, or leave repartition=True"
         )
     return rows
 

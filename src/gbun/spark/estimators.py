@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlparse
@@ -68,7 +68,8 @@ class _Estimator(Estimator, GBUNParams, Stored):  # type: ignore[type-arg]
         trained = cluster.train(dataset, job, n_workers, repartition, self._heard)
         model = self._model()
         model._content = trained.model
-        model._summary = Summary(**trained.outcomes[0].history, workers=trained.outcomes)
+        told = tuple(replace(outcome, model=None) for outcome in trained.outcomes)
+        model._summary = Summary(**trained.outcomes[0].history, workers=told)
         model._resetUid(self.uid)
         return self._copyValues(model)
 

@@ -80,6 +80,15 @@ def _within_range(field: Field[Any]) -> Callable[[Any], Any]:
     return convert
 
 
+def camel(name: str) -> str:
+    """
+    >>> camel("features_col"), camel("num_workers"), camel("timeout")
+    ('featuresCol', 'numWorkers', 'timeout')
+    """
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
 def _param(name: str, doc: str, converter: Callable[[Any], Any]) -> Any:
     return Param(Params._dummy(), name, doc, typeConverter=converter)
 
@@ -136,8 +145,9 @@ class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndic
         )  # fmt: skip
 
     def setParams(self: Self, **params: Any) -> Self:
-        """Set any parameters by name."""
+        """Set any parameters by name; those of Spark may be written with underscores, as xgboost.spark does."""
         known = [param.name for param in self.params]
+        params = {name if name in known or camel(name) not in known else camel(name): v for name, v in params.items()}
         for name in params:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
