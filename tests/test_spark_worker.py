@@ -276,6 +276,42 @@ def test_rows_set_aside_are_watched_and_history_comes_back(tmp_path):
     np.testing.assert_allclose(watched, history.values["validation"]["rmse"])
 
 
+@pytest.mark.parametrize(
+    ("all_of_them", "words"), [(True, "every row: none is left to train"), (False, "no row: none")]
+)
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_indicator_that_divides_nothing_is_named(size, all_of_them, words):
+    columns = Columns("vector", ("features",), label="label", indicator="v")
+    batches = in_batches([dense(r) for r in X], Y, indicator=np.full(900, all_of_them))
+    for outcome in InThreads(size).work([batches] if size == 1 else [batches[:5], batches[5:]], job(columns)):
+        assert f"validationIndicatorCol='v' is true in {words}" in outcome.error["text"]
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    (outcome,) = InThreads(1).work(
+        [in_batches([dense(r) for r in X], Y)], job(checkpoints=str(tmp_path / "file" / "x"))
+    )
+    assert outcome.error["kind"] == "ValueError"
+    assert "checkpointPath must be a folder that executors write to" in outcome.error["text"]
+
+
+def test_rounds_of_a_checkpoint_are_not_told_again():
+    heard = []
+    listener = Listener("127.0.0.1", heard.append)
+    progress = Progress(listener.address, known=2)
+    progress.before_training(None, 5)
+    for number in range(5):
+        report = gbun.callbacks.RoundReport(number, {}, 0.1 * number)
+        progress.after_round(SimpleNamespace(trial=False), report)
+    progress.close()
+    until = time.monotonic() + 10.0
+    while len(heard) < 3 and time.monotonic() < until:
+        time.sleep(0.01)
+    listener.close()
+    assert [report.round for report in heard] == [2, 3, 4]
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_an_error_is_an_outcome_and_says_whose_it_is(size):
     y = Y.copy()

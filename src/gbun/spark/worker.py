@@ -184,14 +184,16 @@ def own_address(hosts: Sequence[str], rank: int) -> str:
 def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> tuple[Outcome, Path | None]:
     """What came of it, and the file of its checkpoints."""
     own, watched = together(collective, lambda: read(batches, job.columns))
+    if watched is not None:
+        decided(collective, [own.n_rows, watched.n_rows], lambda said: _check_divided(said, job.columns.indicator))
     dense = True
     if isinstance(own.features, Matrix):
         dense = decided(collective, own.features.said(), Matrix.is_dense)
     path = _checkpoint_path([own, *([] if watched is None else [watched])], collective, job)
     first = collective.rank == 0
     history, callbacks = History(), list[Callback]()
-    progress = Progress(job.listener if first else None)
     resumed = _rounds_in(path) if first else 0
+    progress = Progress(job.listener if first else None, resumed)
     if path is not None:
         callbacks.append(Checkpoint(path, job.every))
     data = _dataset(own, dense)
@@ -213,6 +215,15 @@ def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> tuple[
         model=_written(model) if first else None,
     )
     return outcome, path
+
+
+def _check_divided(said: Sequence[Any], indicator: str | None) -> None:
+    """Some rows of all workers are to train on, and some to evaluate on."""
+    learnt_from, watched = (sum(counts) for counts in zip(*said, strict=True))
+    if watched and not learnt_from:
+        raise ValueError(f"validationIndicatorCol={indicator!r} is true in every row: none is left to train on")
+    if learnt_from and not watched:
+        raise ValueError(f"validationIndicatorCol={indicator!r} is true in no row: none is left to evaluate on")
 
 
 def _dataset(share: Share, dense: bool) -> Dataset:
@@ -238,7 +249,12 @@ def _checkpoint_path(sets: Sequence[Share], collective: Collective, job: Job) ->
     text = json.dumps([job.identity, job.task, asdict(job.columns), fingerprint], sort_keys=True)
     folder = Path(job.checkpoints)
     if collective.rank == 0:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"checkpointPath must be a folder that executors write to, got {str(folder)!r}: {error}"
+            ) from None
     return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.gbun"
 
 
