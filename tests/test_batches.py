@@ -213,7 +213,7 @@ def test_resident_or_sent_held_or_made_again_the_model_has_the_same_bits(kind, o
     X, y, weight = data_of(kind, 500)
     y = np.digitize(y, [-1.0, 1.0]) if objective == "softmax" else y
     models = {}
-    for case in itertools.product((500, 128, 32), (True, False), (True, False)):
+    for case in itertools.product((500, 64), (True, False), (True, False)):
         rows, resident, hold = case
         with placed(monkeypatch, resident, hold, rows):
             models[case] = gbun.train({**ON_TORCH, "objective": objective}, (X, y, weight), 3)

@@ -92,7 +92,7 @@ def test_many_classes_take_about_three_evaluations_a_round(load, most, monkeypat
 # Where it is not
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
     st.lists(st.tuples(st.floats(-6.0, 3.0), st.floats(-3.0, 3.0)), min_size=1, max_size=40),
     st.floats(-6.0, 6.0),

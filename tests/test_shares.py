@@ -87,7 +87,7 @@ def first_complaint(read, size):
 
 
 @given(content=(GRAMMAR | LINES | st.lists(LINES, max_size=20).map(b"\n".join)).filter(len), size=sizes)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_svmlight_shares_are_the_file_or_have_its_error(folder, content, size):
     path = write(folder / "grammar.svm", content)
     complaint = first_complaint(lambda share: read_svmlight(path, share), size)

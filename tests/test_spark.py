@@ -181,6 +181,18 @@ def test_every_kind_of_features(local, monkeypatch):
     )
 
 
+def test_vectors_in_parquet_files_are_predicted(places, tmp_path):
+    """Rows that Spark reads column by column, with vectors among what is handed on."""
+    spark, _ = places("local")
+    rows = [(float(y), Vectors.dense(x)) for x, y in zip(X, Y, strict=True)]
+    spark.createDataFrame(rows, ["label", "features"]).write.parquet(str(tmp_path / "rows"))
+    df = spark.read.parquet(str(tmp_path / "rows"))
+    model = GBUNRegressor(**SMALL).fit(df)
+    found = model.transform(df).select("features", "prediction").collect()
+    wanted = model.get_booster().predict(np.array([row.features.toArray() for row in found]))
+    np.testing.assert_array_equal([row.prediction for row in found], wanted)
+
+
 def test_fifty_four_million_columns(local):
     width = 54_686_452
     rows = [Vectors.sparse(width, [i % 50, width - 1 - i % 7], [1.0, 1.0]) for i in range(N)]
@@ -435,15 +447,3 @@ def test_executors_that_do_not_come_back_end_the_job(cluster, tmp_path):
     with pytest.raises(WorkerError, match="executors were lost: for 3 s there have been 1 task slots for 2 workers"):
         estimator.fit(frame(spark, dense(), label=Y))
     assert time.monotonic() - began < 60
-
-
-def test_vectors_in_parquet_files_are_predicted(places, tmp_path):
-    """Rows that Spark reads column by column, with vectors among what is handed on."""
-    spark, _ = places("local")
-    rows = [(float(y), Vectors.dense(x)) for x, y in zip(X, Y, strict=True)]
-    spark.createDataFrame(rows, ["label", "features"]).write.parquet(str(tmp_path / "rows"))
-    df = spark.read.parquet(str(tmp_path / "rows"))
-    model = GBUNRegressor(**SMALL).fit(df)
-    found = model.transform(df).select("features", "prediction").collect()
-    wanted = model.get_booster().predict(np.array([row.features.toArray() for row in found]))
-    np.testing.assert_array_equal([row.prediction for row in found], wanted)

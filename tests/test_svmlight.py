@@ -87,7 +87,7 @@ def plain_read(content: bytes):
 
 
 @given(content=GRAMMAR | LINES)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_agrees_with_the_plain_reader(folder, content):
     path = write(folder / "grammar.svm", content)
     try:
@@ -127,7 +127,7 @@ def test_float32_midpoints_need_more_than_float64(tmp_path):
 
 
 @given(content=st.binary(max_size=80))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_random_bytes_are_read_or_are_a_value_error(folder, content):
     path = write(folder / "noise.svm", content)
     try:
