@@ -80,7 +80,7 @@ def test_ctrl_c_ends_all_workers_and_leaves_a_checkpoint(whom, folder):
     command = [*GBUN, "train", "rows.svm", *asked]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, start_new_session=True)
     try:
-        assert wait_for(path.exists, 60.0)
+        assert jobs.wait_for(path.exists, 60.0)
         began = time.monotonic()
         (os.kill if "parent" in whom else os.killpg)(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=30)
@@ -89,7 +89,7 @@ def test_ctrl_c_ends_all_workers_and_leaves_a_checkpoint(whom, folder):
         held = re.search("interrupted: ([0-9]+) rounds are in the checkpoint", " ".join(err.decode().split()))
         assert int(held[1]) == gbun.load_model(path).n_rounds
         assert "Traceback" not in err.decode()
-        assert wait_for(lambda: not members(process.pid), 5.0)
+        assert jobs.wait_for(lambda: not members(process.pid), 5.0)
     finally:
         if members(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
@@ -100,13 +100,6 @@ def test_ctrl_c_ends_all_workers_and_leaves_a_checkpoint(whom, folder):
     again, one = (gbun.train(params, (X, y), n_left + 2, task="classification", resume=r) for r in (path, None))
     wanted = one.decision_function(X)
     np.testing.assert_allclose(again.decision_function(X), wanted, atol=1e-6 * wanted.std())
-
-
-def wait_for(condition, seconds):
-    until = time.monotonic() + seconds
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.05)
-    return condition()
 
 
 def members(group):

@@ -14,7 +14,8 @@ from gbun import assembly
 from gbun.collectives import Courier, Solo
 from gbun.collectives.threads import in_threads
 from gbun.data import ingest
-from gbun.data.scaling import ScaledColumns, fit_scaling
+from gbun.data.columns import ScaledColumns
+from gbun.data.scaling import fit_scaling
 from gbun.devices import Device, TorchDevice
 from gbun.ensemble import scaled
 from gbun.kernels import device_plan
@@ -78,7 +79,7 @@ def test_nothing_of_a_tensors_size_is_made(kind, hold, monkeypatch):
     params = {**ON_TORCH, "n_neurons": 2, "group_size": 2, "init": "constant", "scale": "none", "learning_rate": 0.1}
     monkeypatch.setattr(device_plan, "OUTPUTS", 2**10)
     monkeypatch.setattr(device_plan, "SCALED", 2**16)
-    monkeypatch.setattr("gbun.data.scaling.SCALED", 2**16)
+    monkeypatch.setattr("gbun.data.columns.SCALED", 2**16)
     monkeypatch.setattr("gbun.data.scaling.ROWS", 2**8)
     monkeypatch.setattr(ingest, "LOOKED_AT", 2**16)
     copies_as_a_gpu_would(monkeypatch)

@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from gbun.data.columns import ColumnScale
 from gbun.data.features import Entries, Features, Schema
-from gbun.data.scaling import ColumnScale, Scaling
+from gbun.data.scaling import Scaling
 from gbun.description import Description
 from gbun.ensemble import Ensemble, Rows
 from gbun.kernels.threads import threads

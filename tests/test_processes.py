@@ -48,17 +48,10 @@ def workers_of(pid):
     return found
 
 
-def wait_for(condition, seconds):
-    until = time.monotonic() + seconds
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.05)
-    return condition()
-
-
 @pytest.fixture(autouse=True)
 def _nobody_is_left():
     yield
-    assert wait_for(lambda: not workers_of(os.getpid()), 5.0)
+    assert jobs.wait_for(lambda: not workers_of(os.getpid()), 5.0)
 
 
 @pytest.mark.parametrize(("size", "kind"), [(2, "sparse"), (3, "classes")])
@@ -225,14 +218,14 @@ def test_workers_end_with_whoever_launched_them():
     folder = str(Path(__file__).parent)
     parent = subprocess.Popen([sys.executable, "-c", code, folder])
     try:
-        assert wait_for(lambda: len(workers_of(parent.pid)) == 2, 60.0)
+        assert jobs.wait_for(lambda: len(workers_of(parent.pid)) == 2, 60.0)
         time.sleep(2.0)  # until they are in the middle of it
         own = workers_of(parent.pid)
     finally:
         parent.kill()
         parent.wait()
     assert len(own) == 2
-    assert wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in own), 10.0)
+    assert jobs.wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in own), 10.0)
 
 
 def test_who_has_no_workers_is_told_so():

@@ -19,8 +19,9 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, Normalizer,
 
 import gbun
 from gbun.collectives import Solo
+from gbun.data.columns import FAR
 from gbun.data.ingest import ingest
-from gbun.data.scaling import FAR, TEXT, fit_scaling
+from gbun.data.scaling import TEXT, fit_scaling
 from gbun.networks import hash_name
 from gbun.ranges import SCALING_STEPS, scaling_steps
 from test_model_io_hostile import altered, forged, parts_of, refuse

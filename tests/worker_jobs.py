@@ -31,6 +31,13 @@ def rows(kind="dense", n=2500, seed=0):
     return X, signal_ if kind == "dense" else (signal_ > 0).astype(int)
 
 
+def wait_for(condition, seconds):
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
+
+
 def task_of(kind):
     return "regression" if kind == "dense" else "classification"
 

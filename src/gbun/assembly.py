@@ -13,8 +13,9 @@ from gbun.boosting import Evaluation, Training, take_rounds
 from gbun.collectives import Collective, Courier
 from gbun.config import Parameters, parameter_fields
 from gbun.data.buckets import Buckets, buckets_for
+from gbun.data.columns import ScaledColumns
 from gbun.data.features import Features, Schema, Shard
-from gbun.data.scaling import ScaledColumns, Scaling, fit_scaling
+from gbun.data.scaling import Scaling, fit_scaling
 from gbun.defaults import (
     EXACT_ROWS,
     FEW_ROWS_TO_JUDGE_BY,

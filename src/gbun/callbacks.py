@@ -96,9 +96,13 @@ class Watch:
 
 
 class History(Callback):
-    """Keeps every metric of every round: `values[set][metric]` is a list; `start` has those before the first round."""
+    """Keeps every metric of every round: `values[set][metric]` is a list; `start` has those before the first round.
+
+    `n_known` of the rounds were taken over from a checkpoint.
+    """
 
     during_trial = True
+    n_known = 0
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, list[float]]] = {}
@@ -107,13 +111,14 @@ class History(Callback):
 
     def after_start(self, training: Training, report: RoundReport) -> None:
         self.start |= report.evaluations
-        self.seconds = []
+        self.seconds, self.n_known = [], 0
         for name, metrics in report.evaluations.items():
             for metric in metrics:
                 self.values.setdefault(name, {}).setdefault(metric, [])
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         self.seconds.append(report.seconds)
+        self.n_known += report.round < training.n_known
         for name, metrics in report.evaluations.items():
             for metric, value in metrics.items():
                 self.values.setdefault(name, {}).setdefault(metric, []).append(value)

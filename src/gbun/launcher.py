@@ -16,10 +16,12 @@ from typing import Any
 
 from gbun.arrays import load_torch
 from gbun.collectives import WorkerError
+from gbun.collectives.base import Elsewhere
 from gbun.kernels.threads import thread_count
 
 TIMEOUT = 300.0  # seconds of silence after which a worker is given up
 KEEPER = "GBUN_STORE_KEEPER"
+CONNECTING = timedelta(seconds=60)
 GRACE = 10.0  # seconds that workers have to end by themselves after one of them failed
 
 
@@ -96,7 +98,7 @@ def _answers(pipes: list[Any], processes: list[Any], timeout: float) -> list[Any
             errors[rank] = WorkerError(f"worker {rank} of {len(processes)} failed: {found[0]}", rank)
             if kind == "followed":
                 errors[rank] = WorkerError(found[0], found[1])
-            errors[rank].__cause__ = _Remote(found[-1]) if kind == "raised" else None
+            errors[rank].__cause__ = Elsewhere(found[-1]) if kind == "raised" else None
             until = until or monotonic() + timeout + GRACE
         left_over = set(range(len(processes))) - answers.keys() - errors.keys()
         if left_over <= {error.rank for error in errors.values()}:
@@ -125,13 +127,6 @@ def _end_of(process: Any) -> str:
     return f"it ended with exit code {code} before it returned"
 
 
-class _Remote(Exception):
-    """The traceback of an error in another process, as text."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
 def _worker(
     work: Callable[..., Any],
     args: tuple[Any, ...],
@@ -152,7 +147,9 @@ def _worker(
         torch = load_torch("training on several workers")
         torch.set_num_threads(n_threads)
         wait = timedelta(seconds=timeout)
-        store = torch.distributed.TCPStore("127.0.0.1", port, timeout=wait)
+        # The launcher is there; on a busy machine it may be slow to answer.
+        store = torch.distributed.TCPStore("127.0.0.1", port, timeout=max(wait, CONNECTING))
+        store.set_timeout(wait)
         torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
         answer = "returned", work(*args)
         ForkingPickler.dumps(answer)  # what cannot be sent is told as an error of this worker

@@ -267,21 +267,15 @@ class Run:
     history: History = field(default_factory=History)
     first: int = 0
     """How many rounds there were before this run."""
-    known: int = 0
-    """How many rounds a checkpoint had, to go on from."""
     seconds: float = 0.0
 
     def train(
         self, rows: Table, watched: Table | None, initial: Model | None, task: str, text: bool, collective: Collective
     ) -> Model:
-        from gbun.collectives import Solo
-        from gbun.training import checkpointed, train
+        from gbun.training import train
 
         evals = {} if watched is None else {"valid": _dataset(watched, task, text)}
         self.first = 0 if initial is None else initial.n_rounds
-        if self.job.resume and self.job.checkpoint is not None and collective.rank == 0:
-            found = checkpointed(self.job.checkpoint, Solo())
-            self.known = 0 if found is None else found.n_rounds - self.first
         complete, began = CompleteRounds(), perf_counter()
         try:
             trained = train(
@@ -314,8 +308,8 @@ class Run:
         return f"{held} in the checkpoint {checkpoint}; --resume goes on"
 
     def summary(self, model: Model, path: Path, collective: Collective) -> list[tuple[str, str]]:
-        made = len(self.history.seconds) - self.known
-        known = f" after {self.known} of the checkpoint" if self.known else ""
+        n_known = self.history.n_known
+        made, known = len(self.history.seconds) - n_known, f" after {n_known} of the checkpoint" if n_known else ""
         rows = [("model", repr(model).strip("<>").removeprefix("gbun.Model: "))]
         rows.append(("rounds", f"{model.n_rounds}; this run made {made}{known} in {self.seconds:.2f} s"))
         if model.description.best_round is not None:

@@ -50,3 +50,10 @@ class WorkerError(RuntimeError):
     def __init__(self, message: str, rank: int | None = None, lost: bool = False) -> None:
         super().__init__(message)
         self.rank, self.lost = rank, lost
+
+
+class Elsewhere(Exception):
+    """The traceback of an error in another process, as text: the cause of a `WorkerError`."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"

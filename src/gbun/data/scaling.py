@@ -22,49 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.arrays import Array, device, host, like, namespace, widened
+from gbun.arrays import Array, host, like, namespace, widened
 from gbun.collectives import Collective
 from gbun.data.buckets import MOST_NUMBERS, Buckets, buckets_for
+from gbun.data.columns import ColumnScale, ScaledColumns, logarithm, positive
 from gbun.data.features import Entries, Features, Schema
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.ranges import scaling_steps
 
-FAR = 1e18  # values beyond it are cut: float32 holds their sums, and no softmax tells them apart
 TEXT = ("log", "idf", "unit")
 TINY = float(np.finfo(MEMBERSHIP).tiny)  # below it an inverse is beyond float32
 PIECE = 2**16  # numbers of each worker that are gathered at a time
 ROWS = 2**12  # of dense columns that are summed at a time
-SCALED = 2**19  # numbers of dense columns that are scaled at a time
 EVEN = 0.1  # rows whose numbers of entries deviate less than this from their mean are one-hot rows
-
-
-@dataclass(frozen=True)
-class ColumnScale:
-    """centre and factor (1 / deviation, 0 for a constant column) by column, or by sorted id when `ids` is given."""
-
-    centre: FloatArray
-    factor: FloatArray
-    ids: IntArray | None = None
-
-    def apply_dense(self, block: Array, missing_is_zero: bool) -> Array:
-        missing = namespace(block).isnan(block)
-        if missing_is_zero:
-            block[missing] = 0.0
-        block -= like(self.centre, block)
-        block *= like(self.factor, block)
-        if not missing_is_zero:
-            block[missing] = 0.0
-        return block
-
-    def apply_sparse(self, ids: IntArray, values: FloatArray) -> FloatArray:
-        assert self.ids is not None
-        if len(self.ids) == 0:
-            return np.zeros(len(ids), dtype=MEMBERSHIP)
-        at = np.searchsorted(self.ids, ids).clip(max=len(self.ids) - 1)
-        known = self.ids[at] == ids
-        # A missing entry stands at its column's mean, as a centred dense column would have it.
-        scaled = np.where(np.isnan(values), self.centre[at], values) * self.factor[at]
-        return np.where(known, scaled, 0.0)
 
 
 @dataclass(frozen=True)
@@ -117,76 +87,13 @@ class Scaling:
             values = self.shared.apply(entries.ids, values)
         if "unit" in self.sparse_steps:
             lengths = np.sqrt(row_sums(entries.indptr, np.square(values.astype(SUM))))
-            values = values / np.repeat(_positive(lengths), np.diff(entries.indptr))
+            values = values / np.repeat(positive(lengths), np.diff(entries.indptr))
         return entries.valued(values.astype(MEMBERSHIP, copy=False))
-
-
-class ScaledColumns:
-    """Dense columns where they are, as they came: float32 and scaled whenever some rows are written somewhere.
-
-    >>> X = np.array([[1.0, 5.0], [3.0, 9.0]])
-    >>> columns = ScaledColumns(X, ColumnScale(np.array([2.0, 7.0]), np.array([1.0, 0.5])), ("standard",))
-    >>> np.asarray(columns[1:])
-    array([[1., 1.]], dtype=float32)
-    """
-
-    def __init__(self, X: Array, scale: ColumnScale, steps: tuple[str, ...]) -> None:
-        self.X, self.steps = X, steps
-        wide = widened(X[:0])
-        self.scale = ColumnScale(like(scale.centre, wide), like(scale.factor, wide))  # once, not block by block
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return int(self.X.shape[0]), int(self.X.shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> ScaledColumns:
-        """Some rows; without a copy, where they are a slice."""
-        return ScaledColumns(self.X[rows], self.scale, self.steps)
-
-    def into(self, out: Array) -> None:
-        """Chunk by chunk, so that no float64 copy is made."""
-        xp, at_a_time = namespace(self.X), self._at_a_time
-        for first in range(0, len(self), at_a_time):
-            block = widened(self.X[first : first + at_a_time])
-            block = logarithm(block) if "log" in self.steps else block
-            block = self.scale.apply_dense(block, missing_is_zero="standard" not in self.steps)
-            if "unit" in self.steps:
-                block /= _positive(xp.sqrt(xp.sum(block * block, axis=1)))[:, None]
-            out[first : first + at_a_time] = xp.clip(block, -FAR, FAR)
-
-    @property
-    def _at_a_time(self) -> int:
-        return max(1, SCALED // max(1, self.shape[1]))
-
-    def copy(self) -> Array:
-        """All of them, where they are."""
-        xp = namespace(self.X)
-        out = xp.empty(self.shape, dtype=xp.float32, device=device(self.X))
-        self.into(out)
-        return out
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """All of them, on the host; a device need not have room for them."""
-        if copy is False:
-            raise ValueError("scaled columns are made when they are asked for: there is nothing to look at")
-        out = np.empty(self.shape, dtype=MEMBERSHIP)
-        for first in range(0, len(self), self._at_a_time):
-            some = slice(first, first + self._at_a_time)
-            out[some] = host(self[some].copy())
-        return out if dtype is None else out.astype(dtype, copy=False)
 
 
 def dense_steps(name: str) -> tuple[str, ...]:
     steps = scaling_steps(name)
     return ("standard",) if steps is None else steps
-
-
-def logarithm(values: Array) -> Array:
-    xp = namespace(values)
-    return xp.sign(values) * xp.log1p(xp.abs(values))
 
 
 def row_sums(indptr: IntArray, values: FloatArray) -> FloatArray:
@@ -195,11 +102,6 @@ def row_sums(indptr: IntArray, values: FloatArray) -> FloatArray:
     if filled.any():
         sums[filled] = np.add.reduceat(values, indptr[:-1][filled])
     return sums
-
-
-def _positive(lengths: Array) -> Array:
-    xp = namespace(lengths)
-    return xp.where(lengths > 0.0, lengths, xp.ones_like(lengths))
 
 
 def fit_scaling(

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from gbun.arrays import Array
+from gbun.data.columns import ScaledColumns
 from gbun.data.features import Features, There
-from gbun.data.scaling import ScaledColumns
 from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels.portable import words, words_there

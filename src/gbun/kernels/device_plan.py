@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gbun.data.columns import SCALED
 from gbun.data.features import Features
-from gbun.data.scaling import SCALED
 from gbun.devices import Device
 from gbun.kernels.batches import Room, has_columns, room_for, there_of
 from gbun.kernels.portable import RUN

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from gbun.data.buckets import LEAST_BITS, MOST_BITS, Buckets
+from gbun.data.columns import ColumnScale
 from gbun.data.features import Schema
-from gbun.data.scaling import BucketScale, ColumnScale, Scaling
+from gbun.data.scaling import BucketScale, Scaling
 from gbun.description import Description
 from gbun.ensemble import Ensemble
 from gbun.linear import LinearStart

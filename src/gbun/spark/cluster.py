@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark import BarrierTaskContext, cloudpickle
 
 from gbun.collectives import WorkerError
+from gbun.collectives.base import Elsewhere
 from gbun.spark.columns import selected
 from gbun.spark.progress import Listener, Report
 from gbun.spark.worker import Job, Outcome, identity, work
@@ -312,12 +313,5 @@ def _raise_failure(outcomes: Sequence[Outcome], job: Job) -> None:
     failure: Exception = WorkerError(f"{whose}: {error['kind']}: {error['text']} {of}", rank)
     if error["kind"] == "ValueError":  # the same kind as on one worker
         failure = ValueError(f"{whose}: {error['text']} {of}")
-    failure.__cause__ = _Remote(error["trace"])
+    failure.__cause__ = Elsewhere(error["trace"])
     raise failure
-
-
-class _Remote(Exception):
-    """The traceback of an error in a task, as text."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"

@@ -55,9 +55,8 @@ class Progress(Callback):
 
     during_trial = True
 
-    def __init__(self, listener: Address | None, known: int = 0) -> None:
-        """`known` rounds come from a checkpoint: the driver has heard of them."""
-        self.unheard, self._n_rounds, self._known = "", 0, known
+    def __init__(self, listener: Address | None) -> None:
+        self.unheard, self._n_rounds = "", 0
         self._socket: socket.socket | None = None
         if listener is not None:
             self._try(lambda: self._connect(listener))
@@ -66,8 +65,8 @@ class Progress(Callback):
         self._n_rounds = n_rounds
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
-        if not training.trial and report.round < self._known:
-            return False
+        if report.round < training.n_known:
+            return False  # of a checkpoint: the driver has heard of it
         told = Report(report.round, self._n_rounds, report.evaluations, report.seconds, training.trial)
         self._try(lambda: self._send(json.dumps(asdict(told))))
         return False

@@ -20,12 +20,11 @@ from typing import Any, Protocol
 
 from gbun.agreement import decided, together
 from gbun.arrays import load_torch
-from gbun.boosting import PLANNED
 from gbun.callbacks import Callback, Checkpoint, History
 from gbun.collectives import Collective, Solo, WorkerError
 from gbun.distributed import connected
 from gbun.launcher import TIMEOUT
-from gbun.model import Model, load_model
+from gbun.model import Model
 from gbun.problem import A_WORKERS_OWN, Dataset
 from gbun.spark.progress import Address, Progress
 from gbun.spark.rows import Columns, Matrix, Share, read
@@ -192,8 +191,7 @@ def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> tuple[
     path = _checkpoint_path([own, *([] if watched is None else [watched])], collective, job)
     first = collective.rank == 0
     history, callbacks = History(), list[Callback]()
-    resumed = _rounds_in(path) if first else 0
-    progress = Progress(job.listener if first else None, resumed)
+    progress = Progress(job.listener if first else None)
     if path is not None:
         callbacks.append(Checkpoint(path, job.every))
     data = _dataset(own, dense)
@@ -209,7 +207,7 @@ def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> tuple[
         collective.rank,
         own.n_rows,
         0 if watched is None else watched.n_rows,
-        resumed=resumed,
+        resumed=history.n_known,
         unheard=progress.unheard,
         history={"evals_result": history.values, "start": history.start, "seconds": history.seconds},
         model=_written(model) if first else None,
@@ -288,12 +286,3 @@ def words(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [words(one) for one in value]
     return f"<{getattr(value, '__name__', type(value).__name__)}>"
-
-
-def _rounds_in(path: Path | None) -> int:
-    """How many rounds `train` will go on from: of a trial, none."""
-    try:
-        found = None if path is None else load_model(path)
-    except (OSError, ValueError):  # there is none, or `train` will say what is wrong with it
-        return 0
-    return 0 if found is None or PLANNED not in found.description.parameters else found.n_rounds
