@@ -1,0 +1,99 @@
+"""What an experiment of the paper is, and the command line that all of them share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.paper.cells import Cell, Finding, Store, run
+from benchmarks.speed import report
+from benchmarks.speed.report import Row
+
+RESULTS, QUICK_RESULTS = Path("results/paper"), Path("results/paper_quick")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured. Without `data`, or where `quick`, rows are generated."""
+
+    data: Path | None
+    quick: bool
+    threads: int
+    given: argparse.Namespace
+    """All arguments, those of the experiment's own too."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    path: Path
+    caption: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`tables` gives rows, each of which names its "table"; `draw` writes pictures into a folder.
+
+    Both get what all cells of the plan have found, failures too, and say what they can of it: a run may have been
+    small. The paper's figures are in the tables, in columns of their own.
+    """
+
+    name: str
+    title: str
+    text: str
+    """What the paper did, what is done here, and what differs: a paragraph for the report."""
+    cells: Callable[[Plan], Sequence[Cell]]
+    tables: Callable[[Sequence[Finding]], list[Row]]
+    draw: Callable[[Sequence[Finding], Path], list[Picture]]
+    options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+    """Adds arguments of its own; names of different experiments must not meet."""
+
+
+def findings(experiment: Experiment, plan: Plan, console: Console) -> list[Finding]:
+    """What the cells of a plan have found; those that are missing are measured."""
+    store = Store(folder(plan.given) / f"{experiment.name}.json")
+    return run(
+        experiment.cells(plan), store, lambda: report.about(plan.threads, plan.quick), console, plan.given.again
+    )
+
+
+def main(experiment: Experiment) -> None:
+    """Measures what is missing, prints tables and writes pictures."""
+    parser = common(f"python -m benchmarks.paper.{experiment.name}", experiment.text)
+    experiment.options(parser)
+    plan, console = planned(parser), Console(width=200)
+    found = findings(experiment, plan, console)
+    report.show(experiment.tables(found), console)
+    pictures = experiment.draw(found, folder(plan.given))
+    console.print(f"written to {', '.join(str(picture.path) for picture in pictures) or folder(plan.given)}")
+
+
+def common(prog: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
+    parser.add_argument("--quick", action="store_true", help="a tiny form on generated rows")
+    parser.add_argument("--again", action="store_true", help="measure also what is known already")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, help=f"{RESULTS} by default, {QUICK_RESULTS} with --quick")
+    return parser
+
+
+def planned(parser: argparse.ArgumentParser) -> Plan:
+    given = parser.parse_args()
+    if given.data is not None and not given.data.is_dir():
+        parser.error(f"--data must be a folder, got {str(given.data)!r}")
+    if given.threads < 1:
+        parser.error(f"--threads must be at least 1, got {given.threads}")
+    return Plan(None if given.quick else given.data, given.quick, given.threads, given)
+
+
+def folder(given: argparse.Namespace) -> Path:
+    chosen = given.output or (QUICK_RESULTS if given.quick else RESULTS)
+    chosen.mkdir(parents=True, exist_ok=True)
+    return Path(chosen)
