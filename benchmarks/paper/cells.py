@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -60,7 +59,7 @@ class Store:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_suffix(".part")
         beside.write_text(json.dumps([asdict(one) for one in self._findings.values()], indent=1) + "\n")
-        os.replace(beside, self.path)
+        beside.replace(self.path)
 
 
 def run(

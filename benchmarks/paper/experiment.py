@@ -56,9 +56,7 @@ class Experiment:
 def findings(experiment: Experiment, plan: Plan, console: Console) -> list[Finding]:
     """What the cells of a plan have found; those that are missing are measured."""
     store = Store(folder(plan.given) / f"{experiment.name}.json")
-    return run(
-        experiment.cells(plan), store, lambda: report.about(plan.threads, plan.quick), console, plan.given.again
-    )
+    return run(experiment.cells(plan), store, lambda: report.about(plan.threads, plan.quick), console, plan.given.again)
 
 
 def main(experiment: Experiment) -> None:
