@@ -110,7 +110,7 @@ def brief(found: Mapping[str, Any]) -> str:
 def words(seconds: float) -> str:
     """
     >>> [words(s) for s in (3.2, 95, 4000)]
-    ['3 s', '1 min 35 s', '1 h 7 min']
+    ['3 s', '1 min 35 s', '1 h 6 min']
     """
     whole = round(seconds)
     if whole < 60:
