@@ -102,12 +102,16 @@ def last_words(path: Path) -> str:
 
 
 def reason(text: str) -> str:
-    """The last line of a traceback that tells what happened, without Java's."""
-    lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "..."))
-    ]
-    errors = [line for line in lines if "Error" in line or "Exception" in line or "failed" in line.lower()]
-    return (errors or lines or ["ended without a word"])[-1][:200]
+    """The line of a traceback that tells most: of a process that died, or the last one, without Java's own.
+
+    >>> reason("x\\nSparkException: Python worker exited unexpectedly (crashed)\\n  at a.b\\nCaused by: EOFException")
+    'SparkException: Python worker exited unexpectedly (crashed)'
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("at ", "..."))]
+    died = [line for line in lines if "worker exited" in line or "ExecutorLostFailure" in line]
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    return ([*errors, *died] or lines or ["ended without a word"])[-1][:200]
 
 
 @dataclass
