@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,23 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from sklearn.model_selection import train_test_split
 
+from benchmarks import spark as package
 from benchmarks.spark import rows as parquet
 from benchmarks.spark.cluster import Standalone
 from benchmarks.spark.driver import LEARNERS
 from benchmarks.spark.measure import Bench
 from benchmarks.speed import report
-from benchmarks.speed.data import Source, kdd12_sub, real, spread_clicks
+from benchmarks.speed.data import kdd12_sub, real, spread_clicks
 from benchmarks.speed.options import Options
-from benchmarks.speed.timing import Failed
+from benchmarks.speed.timing import Failed, ratio
 
 KDD12_DIMENSIONS = 54_686_452
 COST = "a fit on Spark: seconds of a round, and of all that is not a round"
+MEMORY = "memory of an executor, and the AUC on test rows"
 WIDE = f"{KDD12_DIMENSIONS:,} dimensions on Spark"
-PARAMETERS: dict[str, dict[str, Any]] = {"gbun": {"init": "constant"}, "xgboost.spark": {}}
+PEER = "xgboost.spark"
+Turns = dict[str, list[tuple[float, float]]]
+"""Of each learner: seconds of a round, and seconds besides, turn by turn."""
 
 
 def main() -> None:
@@ -43,7 +48,7 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder, Standalone(args.workers, memory=args.worker_memory) as cluster:
         bench = Bench(cluster, args.workers, settings, args.limit)
-        for row in measured(bench, args, Path(folder)):
+        for row in measured(bench, args, Path(folder), console):
             found.append(row)
             report.write(output / "spark.json", {"spark": {"about": about, "rows": found}})
             console.print({key: value for key, value in row.items() if key != "table"})
@@ -52,86 +57,115 @@ def main() -> None:
     console.print(f"{about}\nwritten to {output}")
 
 
-def measured(bench: Bench, args: argparse.Namespace, folder: Path) -> Iterator[report.Row]:
+def measured(bench: Bench, args: argparse.Namespace, folder: Path, console: Console) -> Iterator[report.Row]:
     options = Options(args.data, 1, args.quick, Console())
-    yield from cost(bench, args, real(options, "book_crossing") or kdd12_sub(options), folder)
-    n_rows = 20_000 if args.quick else args.wide_rows
-    wide = spread_clicks(n_rows, KDD12_DIMENSIONS, n_rows)
-    yield from largest(bench, wide, folder)
-
-
-def cost(bench: Bench, args: argparse.Namespace, source: Source, folder: Path) -> Iterator[report.Row]:
-    """Fits at two numbers of rounds, taking turns."""
+    source = real(options, "book_crossing") or kdd12_sub(options)
     X, y = source.load()
     train, test = train_test_split(np.arange(X.shape[0]), test_size=0.2, random_state=0, stratify=y)
     paths = {name: str(folder / f"{name}.parquet") for name in ("train", "test")}
     for path, own in zip(paths.values(), (train, test), strict=True):
         parquet.write(X[own], y[own], Path(path))
-    for size in args.sizes:
-        seconds: dict[tuple[str, int], list[float]] = {}
-        told: dict[str, dict[str, Any]] = {name: {} for name in LEARNERS}
-        for repeat in range(args.repeats):
+    about = {"data": source.name, "rows": len(train), "K or leaves": args.size}
+    if "cost" in args.parts:
+        yield from cost(bench, args, paths["train"], about, console)
+    if "memory" in args.parts:
+        yield from memory(bench, MEMORY, about, {"rounds": args.rounds[0], "size": args.size, **paths})
+    if "wide" in args.parts:
+        n = 20_000 if args.quick else args.wide_rows
+        X, y = spread_clicks(n, KDD12_DIMENSIONS, n).load()
+        paths = {"train": str(folder / "wide.parquet")}
+        parquet.write(X, y, Path(paths["train"]))
+        about = {"rows": n, "K or leaves": args.size}
+        yield from memory(bench, WIDE, about, {"rounds": args.rounds[0], "size": args.size, **paths})
+
+
+def cost(
+    bench: Bench, args: argparse.Namespace, train: str, about: dict[str, Any], console: Console
+) -> Iterator[report.Row]:
+    turns: Turns = {name: [] for name in LEARNERS}
+    own_clock: dict[str, list[float]] = {name: [] for name in LEARNERS}
+    notes = dict.fromkeys(LEARNERS, "")
+    with bench.driver() as driver:
+        for turn in range(args.repeats + 1):
             for name in LEARNERS:
-                for rounds in args.rounds:
-                    if "note" in told[name]:
-                        continue
-                    own = {"learner": name, "rounds": rounds, "size": size, "parameters": PARAMETERS[name]}
-                    own |= (
-                        paths if repeat + 1 == args.repeats and rounds == args.rounds[1] else {"train": paths["train"]}
-                    )
-                    try:
-                        answer = bench.fit(**own)
-                    except Failed as failure:
-                        told[name] = {"note": str(failure)}
-                        continue
-                    seconds.setdefault((name, rounds), []).append(answer["seconds"])
-                    if "auc" not in answer:  # memory of fits alone
-                        most = max(answer["executor bytes"], told[name].get("executor bytes", 0))
-                        told[name]["executor bytes"] = most
-                    told[name] |= {key: answer[key] for key in ("auc", "rounds of its own") if key in answer}
-        for name in LEARNERS:
-            few, many = (min(seconds.get((name, rounds), [np.nan])) for rounds in args.rounds)
-            each = (many - few) / (args.rounds[1] - args.rounds[0])
-            yield {
-                "table": COST, "data": source.name, "rows": len(train), "learner": name, "K or leaves": size,
-                f"{args.rounds[0]} rounds s": few, f"{args.rounds[1]} rounds s": many,
-                "a round s": each, "besides s": few - args.rounds[0] * each, **told[name],
-            }  # fmt: skip
+                if notes[name]:
+                    continue
+                few, many = rounds_of(name, args)
+                try:
+                    fits = [driver.fit(learner=name, rounds=r, size=args.size, train=train) for r in (few, many)]
+                except Failed as failure:
+                    notes[name] = str(failure)
+                    continue
+                seconds = [fit["seconds"] for fit in fits]
+                console.print(f"turn {turn}, {name}: {seconds[0]:.2f} s, {seconds[1]:.2f} s")
+                if turn:
+                    each = (seconds[1] - seconds[0]) / (many - few)
+                    turns[name].append((each, seconds[0] - few * each))
+                    own_clock[name] += [fit[key] for fit in fits if (key := "a round by its own clock") in fit]
+    for name, own in turns.items():
+        each, besides = ([one[i] for one in own] for i in (0, 1))
+        beside = [(theirs, ours) for theirs, ours in zip(turns[PEER], own, strict=False)]
+        yield {
+            "table": COST, **about, "learner": name, "turns": len(own),
+            "a round s": _median(each), "least-most": _range(each), f"{PEER} / it": _median_ratio(beside, 0),
+            "besides s": _median(besides), "least-most, besides": _range(besides),
+            f"{PEER} / it, besides": _median_ratio(beside, 1),
+            "a round by its own clock": _median(own_clock[name]), "note": notes[name],
+        }  # fmt: skip
 
 
-def largest(bench: Bench, source: Source, folder: Path) -> Iterator[report.Row]:
-    """Very many dimensions: whether it can be done at all, and with how much memory."""
-    X, y = source.load()
-    path = folder / "wide.parquet"
-    parquet.write(X, y, path)
+def rounds_of(name: str, args: argparse.Namespace) -> list[int]:
+    return list(args.peer_rounds if name == PEER else args.rounds)
+
+
+def memory(bench: Bench, table: str, about: dict[str, Any], job: dict[str, Any]) -> Iterator[report.Row]:
+    """Fits with executors of their own: whether it can be done at all, and with how much memory."""
     for name in LEARNERS:
-        row = {"table": WIDE, "rows": X.shape[0], "learner": name, "rounds": 10, "K or leaves": 64}
-        own = {"learner": name, "rounds": 10, "size": 64, "parameters": PARAMETERS[name], "train": str(path)}
+        row = {"table": table, **about, "rounds": job["rounds"], "learner": name}
         try:
-            yield {**row, **bench.fit(**own), "note": ""}
+            yield {**row, **bench.alone(learner=name, **job), "note": ""}
         except Failed as failure:
             yield {**row, "note": str(failure)}
 
 
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.3g}-{max(values):.3g}" if values else ""
+
+
+def _median_ratio(pairs: Sequence[tuple[tuple[float, float], tuple[float, float]]], which: int) -> float | None:
+    """Of the same turn, so that what slows the machine down for a while slows both."""
+    return _median([found for above, below in pairs if (found := ratio(above[which], below[which])) is not None])
+
+
 def draw(rows: list[report.Row], path: Path) -> None:
-    figure = Figure(figsize=(8.0, 3.5), layout="constrained")
+    figure = Figure(figsize=(9.0, 3.5), layout="constrained")
     FigureCanvasAgg(figure)
     for ax, what in zip(figure.subplots(1, 2), ("a round s", "besides s"), strict=True):
-        names = [f"{row['learner']}\n{row['K or leaves']}" for row in rows]
-        colours = ["#1b6ca8" if row["learner"] == "gbun" else "#e08e45" for row in rows]
-        ax.bar(names, [row[what] for row in rows], color=colours)
+        own = [row for row in rows if row[what] is not None]
+        colours = ["#e08e45" if row["learner"] == PEER else "#1b6ca8" for row in own]
+        ax.bar([row["learner"] for row in own], [row[what] for row in own], color=colours)
         ax.set_title(what, fontsize=9)
         ax.tick_params(labelsize=7)
     figure.savefig(path, dpi=120)
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.spark",
+        description=package.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--data", type=Path, help="folder with book_crossing")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=lambda told: [int(n) for n in told.split(",")], help="two numbers; 10,40")
-    parser.add_argument("--sizes", type=lambda told: [int(n) for n in told.split(",")], help="K and leaves; 64")
-    parser.add_argument("--repeats", type=int)
+    parser.add_argument("--parts", default="cost,memory,wide", help="some of cost,memory,wide")
+    parser.add_argument("--rounds", help="few and many; 10,40, with --quick 2,6")
+    parser.add_argument("--peer-rounds", help=f"of {PEER}, whose rounds are long; 2,8, with --quick 2,6")
+    parser.add_argument("--size", type=int, default=64, help="K, and leaves")
+    parser.add_argument("--repeats", type=int, help="turns that count; 5, with --quick 1")
     parser.add_argument("--wide-rows", type=int, default=500_000)
     parser.add_argument("--memory", default="2g", help="of an executor's Java")
     parser.add_argument("--worker-memory", default="3g", help="that a worker of the cluster offers")
@@ -139,10 +173,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rows, few rounds")
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
-    args.rounds = args.rounds or ([2, 6] if args.quick else [10, 40])
-    args.sizes, args.repeats = args.sizes or [64], args.repeats or (1 if args.quick else 2)
-    if len(args.rounds) != 2 or args.rounds[0] >= args.rounds[1]:
-        parser.error(f"--rounds must be two numbers, the smaller first, got {args.rounds}")
+    args.parts = args.parts.split(",")
+    if unknown := set(args.parts) - {"cost", "memory", "wide"}:
+        parser.error(f"--parts must be some of cost,memory,wide, got {sorted(unknown)}")
+    for name, told, by_default in (("rounds", args.rounds, "10,40"), ("peer_rounds", args.peer_rounds, "2,8")):
+        try:
+            few, many = (int(n) for n in (told or ("2,6" if args.quick else by_default)).split(","))
+        except ValueError:
+            few = many = 0
+        if not 0 < few < many:
+            parser.error(f"--{name.replace('_', '-')} must be two numbers, the smaller first, got {told!r}")
+        setattr(args, name, (few, many))
+    args.repeats = args.repeats or (1 if args.quick else 5)
     return args
 
 

@@ -1,12 +1,18 @@
-"""Models fitted by drivers of their own, while the memory of executors is watched."""
+"""Models fitted by a driver, while the memory of executors is watched."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.spark.cluster import ENVIRONMENT, Standalone
@@ -22,29 +28,90 @@ class Bench:
     settings: dict[str, str]
     limit: float
 
-    def fit(self, **job: Any) -> dict[str, Any]:
-        """Seconds of the fit, the AUC on test rows if there are some, and the most bytes an executor held."""
-        told = {"master": self.cluster.master, "workers": self.workers, "settings": self.settings, **job}
+    @contextmanager
+    def driver(self) -> Iterator[Driver]:
+        told = {"master": self.cluster.master, "workers": self.workers, "settings": self.settings}
         command = [sys.executable, "-m", "benchmarks.spark.driver", json.dumps(told)]
+        with tempfile.TemporaryDirectory() as folder, (Path(folder) / "errors").open("w+") as errors:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=ENVIRONMENT,
+                start_new_session=True,
+            )  # fmt: skip
+            driver = Driver(process, Path(errors.name), self)
+            try:
+                yield driver
+                driver.leave()
+            finally:
+                driver.kill()
+
+    def alone(self, **job: Any) -> dict[str, Any]:
+        """A fit by a driver that does nothing else, and the most bytes that one of its executors held."""
         with Watch(self.cluster) as watch:
             try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=self.limit, env=ENVIRONMENT, check=False
-                )
-            except subprocess.TimeoutExpired:
-                raise Failed(f"no answer in {self.limit:.0f} s, {watch.words()}") from None
-        if done.returncode:
-            raise Failed(f"{reason(done.stderr)}, {watch.words()}")
-        return {**json.loads(done.stdout.strip().splitlines()[-1]), "executor bytes": watch.most}
+                with self.driver() as driver:
+                    answer = driver.fit(**job)
+            except Failed as failure:
+                raise Failed(f"{failure}, executor at {watch.most / 1e9:.1f} GB") from None
+        return {**answer, "executor bytes": watch.most}
+
+
+@dataclass
+class Driver:
+    """A process with a Spark session. One that takes too long is ended, and with it its session."""
+
+    process: subprocess.Popen[str]
+    errors: Path
+    bench: Bench
+
+    def fit(self, **job: Any) -> dict[str, Any]:
+        """Seconds of the fit, and the AUC on test rows if there are some."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        over = threading.Timer(self.bench.limit, self.kill)
+        over.start()
+        try:
+            with suppress(BrokenPipeError):  # its last words are below
+                self.process.stdin.write(json.dumps(job) + "\n")
+                self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        finally:
+            in_time = over.is_alive()
+            over.cancel()
+        if not line:
+            raise Failed(last_words(self.errors) if in_time else f"no answer in {self.bench.limit:.0f} s")
+        answer = dict(json.loads(line))
+        if "failed" in answer:
+            raise Failed(reason(answer["failed"]))
+        return answer
+
+    def leave(self) -> None:
+        """Its session ends, so that the executors' places are free."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(60)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def last_words(path: Path) -> str:
+    return reason(path.read_text(errors="replace"))
 
 
 def reason(text: str) -> str:
-    """The last line of a traceback that tells what happened, without Java's."""
-    lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "..."))
-    ]
+    """The line of a traceback that tells most: of a process that died, or the last one, without Java's own.
+
+    >>> reason("x\\nSparkException: Python worker exited unexpectedly (crashed)\\n  at a.b\\nCaused by: EOFException")
+    'SparkException: Python worker exited unexpectedly (crashed)'
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("at ", "..."))]
+    died = [line for line in lines if "worker exited" in line or "ExecutorLostFailure" in line]
     errors = [line for line in lines if "Error" in line or "Exception" in line]
-    return (errors or lines or ["ended without a word"])[-1][:160]
+    return ([*errors, *died] or lines or ["ended without a word"])[-1][:200]
 
 
 @dataclass
@@ -69,6 +136,3 @@ class Watch:
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
         self._thread.join()
-
-    def words(self) -> str:
-        return f"executor at {self.most / 1e9:.1f} GB"
