@@ -7,8 +7,6 @@ import signal
 import time
 from pathlib import Path
 
-import numba
-
 
 def patient(y, scores, weight):
     """Squared error that takes its time, so that something may happen meanwhile."""
@@ -57,20 +55,28 @@ class Dying(Known):
 
     def __call__(self, y, scores, weight):
         self.calls += 1
-        if self.calls > self.after and _rank() == 1 and (self.again or _first_time(self.folder)):
+        if self.calls > self.after and _rank() == 1 and (_first_time(self.folder) or self.again):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__call__(y, scores, weight)
 
 
-class Threads:
-    """Writes how many threads a worker computes with."""
+def telling_threads(job, folder):
+    """A task that writes with how many threads its worker is to compute."""
 
-    def __init__(self, folder):
-        self.folder = str(folder)
+    def task(batches):
+        from gbun.spark import cluster
 
-    def __call__(self, y, scores, weight):
-        (Path(self.folder) / f"{_rank()}.threads").write_text(str(numba.get_num_threads()))
-        return weight * (scores - y), weight
+        def told(batches, meeting, job):
+            (Path(folder) / f"{meeting.rank}.threads").write_text(str(job.parameters["n_jobs"]))
+            return work(batches, meeting, job)
+
+        work, cluster.work = cluster.work, told
+        try:
+            yield cluster.in_task(batches, job)
+        finally:
+            cluster.work = work
+
+    return task
 
 
 def dying_at_the_end(job, folder):

@@ -162,7 +162,7 @@ def _dealt_out(rows: Any, n_workers: int, repartition: bool) -> Any:
     if found != n_workers:
         raise ValueError(
             f"repartition=False needs a partition for each of {n_workers} workers, the data frame has {found}; "
-            f"coalesce({n_workers}) or repartition({n_workers}) it, or leave repartition=True"
+            f"repartition({n_workers}) it, or leave repartition=True"
         )
     return rows
 

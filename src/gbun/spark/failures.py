@@ -31,6 +31,11 @@ def explained(
     log.debug("Spark says: %s", text)
     if why:
         return WorkerError(why[0], lost=True)
+    if "BarrierJobUnsupportedRDDChain" in text:
+        return ValueError(
+            "repartition=False: Spark runs no barrier stage on rows of coalesce, union or limit; "
+            "end with repartition(n), write the rows and read them again, or leave repartition=True"
+        )
     told = re.search(r"WorkerError: (.*)", text)
     if told is not None:
         rank = re.search(r"worker (\d+)", told[1])
