@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from benchmarks.spark import cluster
 from benchmarks.spark.cluster import QUICK, Standalone
 
 from gbun.spark.cluster import slots
 
-__all__ = ["Standalone", "session", "wait_for_slots"]
+__all__ = ["Standalone", "executor_of", "session", "wait_for_slots"]
 
 
-def session(master):
+def session(master, **settings):
     """A new session; there must be no other."""
-    return cluster.session(master, {"spark.executor.extraJavaOptions": QUICK, "spark.driver.extraJavaOptions": QUICK})
+    quick = {"spark.executor.extraJavaOptions": QUICK, "spark.driver.extraJavaOptions": QUICK}
+    return cluster.session(master, {**quick, **settings})
+
+
+def executor_of(pid, executors):
+    """The executor to which a Python worker belongs: an ancestor of its."""
+    while pid not in executors:
+        assert pid > 1
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 def wait_for_slots(spark, wanted=2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 
 def patient(y, scores, weight):
@@ -20,8 +21,80 @@ def failing(y, scores, weight):
 
 
 def frozen(y, scores, weight):
-    from pyspark import BarrierTaskContext
-
-    if scores.any() and BarrierTaskContext.get().partitionId() == 1:
+    if scores.any() and _rank() == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     return weight * (scores - y), weight
+
+
+def _rank():
+    from pyspark import BarrierTaskContext
+
+    return BarrierTaskContext.get().partitionId()
+
+
+class Known:
+    """Patient, and writes the process of each rank to a file: `process` reads it."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __call__(self, y, scores, weight):
+        (Path(self.folder) / f"{_rank()}.pid").write_text(str(os.getpid()))
+        return patient(y, scores, weight)
+
+    def process(self, rank):
+        return int((Path(self.folder) / f"{rank}.pid").read_text())
+
+
+class Dying(Known):
+    """Kills the Python worker of rank 1 the first time it is so far; with `again`, every time."""
+
+    def __init__(self, folder, after, again=False):
+        super().__init__(folder)
+        self.after, self.again, self.calls = after, again, 0
+
+    def __call__(self, y, scores, weight):
+        self.calls += 1
+        if self.calls > self.after and _rank() == 1 and (_first_time(self.folder) or self.again):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(y, scores, weight)
+
+
+def telling_threads(job, folder):
+    """A task that writes with how many threads its worker is to compute."""
+
+    def task(batches):
+        from gbun.spark import cluster
+
+        def told(batches, meeting, job):
+            (Path(folder) / f"{meeting.rank}.threads").write_text(str(job.parameters["n_jobs"]))
+            return work(batches, meeting, job)
+
+        work, cluster.work = cluster.work, told
+        try:
+            yield cluster.in_task(batches, job)
+        finally:
+            cluster.work = work
+
+    return task
+
+
+def dying_at_the_end(job, folder):
+    """A task that does its work, but the first time its Python worker is killed before anyone hears of it."""
+
+    def task(batches):
+        from gbun.spark.cluster import in_task
+
+        outcome = in_task(batches, job)
+        if _rank() == 0 and _first_time(folder):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield outcome
+
+    return task
+
+
+def _first_time(folder):
+    marker = Path(folder) / "killed"
+    first = not marker.exists()
+    marker.touch()
+    return first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import time
 
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.metrics import roc_auc_score
 
 import gbun
 import spark_jobs
@@ -25,10 +27,18 @@ from pyspark.ml.evaluation import (
 )
 from pyspark.ml.feature import StringIndexer, VectorAssembler
 from pyspark.ml.linalg import Vectors
-from pyspark.ml.tuning import CrossValidator, ParamGridBuilder, TrainValidationSplit
+from pyspark.ml.tuning import (
+    CrossValidator,
+    CrossValidatorModel,
+    ParamGridBuilder,
+    TrainValidationSplit,
+    TrainValidationSplitModel,
+)
+from pyspark.sql import Window
+from pyspark.sql import functions as F
 
 from gbun.spark import GBUNClassificationModel, GBUNClassifier, GBUNRegressionModel, GBUNRegressor
-from spark_cluster import Standalone, session, wait_for_slots
+from spark_cluster import Standalone, executor_of, session, wait_for_slots
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -44,32 +54,36 @@ CLASSES = np.digitize(Y, [-0.4, 0.4])
 
 @pytest.fixture(scope="module")
 def places():
-    """One Spark at a time: whoever asks for another place ends the one before."""
+    """One Spark at a time: whoever asks for another place ends the session before. The cluster stays to the end.
+
+    Kernels are compiled here, before: workers find them on disk, and their timeouts need not wait for a compiler.
+    """
+    for data, y, task in ((X, Y, "regression"), (S, Y > 0, "classification"), (X, CLASSES, "classification")):
+        alone(data, y, W, task)
     now = {}
 
-    def at(place):
+    def at(place, master=None, **settings):
         if now.get("place") != place:
             leave()
-            if place == "cluster":
+            if master is None and "cluster" not in now:
                 now["cluster"] = Standalone(2)
-            now["spark"] = session(now["cluster"].master if place == "cluster" else "local[2]")
+            now["spark"] = session(master or now["cluster"].master, **settings)
             now["place"] = place
         return now["spark"], now.get("cluster")
 
     def leave():
         if "spark" in now:
             now.pop("spark").stop()
-        if "cluster" in now:
-            now.pop("cluster").stop()
-        now.clear()
 
     yield at
     leave()
+    if "cluster" in now:
+        now["cluster"].stop()
 
 
 @pytest.fixture
 def local(places):
-    return places("local")[0]
+    return places("local", "local[2]")[0]
 
 
 @pytest.fixture
@@ -123,7 +137,8 @@ def test_classes_probabilities_and_raw_predictions(local, tmp_path, monkeypatch)
     raw = column(found, "rawPrediction")
     np.testing.assert_allclose(raw[:, 1], one.decision_function(S), atol=1e-6)
     np.testing.assert_array_equal(raw[:, 0], -raw[:, 1])
-    assert BinaryClassificationEvaluator().evaluate(found) > 0.5
+    wanted = roc_auc_score(two, one.decision_function(S))
+    assert BinaryClassificationEvaluator().evaluate(found) == pytest.approx(wanted, abs=1e-3)
     assert (model.numClasses, model.numFeatures, model.hasSummary) == (2, 60, True)
     assert [worker.rows for worker in model.summary.workers] in ([150, 150], [149, 151], [151, 149])
     monkeypatch.delattr("pyspark.sql.functions.arrow_udf", raising=False)  # what Spark before 4.1 lacks
@@ -181,10 +196,9 @@ def test_every_kind_of_features(local, monkeypatch):
     )
 
 
-def test_vectors_in_parquet_files_are_predicted(places, tmp_path):
+def test_vectors_in_parquet_files_are_predicted(local, tmp_path):
     """Rows that Spark reads column by column, with vectors among what is handed on."""
-    spark, _ = places("local")
-    rows = [(float(y), Vectors.dense(x)) for x, y in zip(X, Y, strict=True)]
+    spark, rows = local, [(float(y), Vectors.dense(x)) for x, y in zip(X, Y, strict=True)]
     spark.createDataFrame(rows, ["label", "features"]).write.parquet(str(tmp_path / "rows"))
     df = spark.read.parquet(str(tmp_path / "rows"))
     model = GBUNRegressor(**SMALL).fit(df)
@@ -220,14 +234,24 @@ def test_pipelines_are_tuned_saved_and_loaded(local, tmp_path):
     assert Pipeline.load(str(tmp_path / "pipeline")).getStages()[-1].getOrDefault("n_neurons") == 16
     found.bestModel.save(str(tmp_path / "model"))
     again = PipelineModel.load(str(tmp_path / "model"))
-    np.testing.assert_array_equal(
-        column(again.transform(df), "prediction"), column(found.bestModel.transform(df), "prediction")
-    )
-    regression = TrainValidationSplit(
-        estimator=GBUNRegressor(featuresCol=["a", "b"], labelCol="b", numWorkers=1, **SMALL), estimatorParamMaps=[{}],
+    found.save(str(tmp_path / "search"))
+    search = CrossValidatorModel.load(str(tmp_path / "search"))
+    assert search.avgMetrics == found.avgMetrics
+    for one in (again, search):
+        wanted = column(found.bestModel.transform(df), "prediction")
+        np.testing.assert_array_equal(column(one.transform(df), "prediction"), wanted)
+
+    learner = GBUNRegressor(featuresCol=["a", "b"], labelCol="b", numWorkers=1, **SMALL)
+    split = TrainValidationSplit(
+        estimator=learner, estimatorParamMaps=ParamGridBuilder().addGrid(learner.n_estimators, [1, 8]).build(),
         evaluator=RegressionEvaluator(labelCol="b"), seed=1,
-    )  # fmt: skip
-    assert regression.fit(df).validationMetrics[0] < 1.0
+    ).fit(df)  # fmt: skip
+    assert split.validationMetrics[1] < 0.8 * split.validationMetrics[0]
+    split.save(str(tmp_path / "split"))
+    loaded = TrainValidationSplitModel.load(str(tmp_path / "split"))
+    assert loaded.validationMetrics == split.validationMetrics
+    assert loaded.bestModel.get_booster().n_rounds == 8
+    np.testing.assert_array_equal(column(loaded.transform(df), "prediction"), column(split.transform(df), "prediction"))
 
 
 def test_validation_rows_early_stopping_progress_and_functions_of_the_users(local, caplog):
@@ -258,7 +282,8 @@ def test_validation_rows_early_stopping_progress_and_functions_of_the_users(loca
     np.testing.assert_allclose(history["distance"], history["mae"])
     assert [report.round for report in heard] == list(range(len(history["rmse"])))
     assert heard[-1].evaluations["validation"]["rmse"] == history["rmse"][-1]
-    assert [w.watched for w in model.summary.workers] != [0, 0]
+    assert sum(w.watched for w in model.summary.workers) == aside.sum()
+    assert sum(w.rows for w in model.summary.workers) == (~aside).sum()
     lines = [record.getMessage() for record in caplog.records]
     assert any("rows are dealt out evenly to 2 workers" in line for line in lines)
     assert any(line.startswith("round 1 of 40, ") and "validation mae" in line for line in lines)
@@ -346,15 +371,102 @@ def test_what_is_wrong_is_told_at_once(local, params, message):
         assert "ZeroDivisionError" in str(told.value)
 
 
-def test_dynamic_allocation_is_refused(cluster):
-    spark, _ = cluster
-    conf = spark.sparkContext._conf
-    conf.set("spark.dynamicAllocation.enabled", "true")
-    try:
-        with pytest.raises(ValueError, match=r"spark.dynamicAllocation.enabled is true: Spark runs no barrier stage"):
-            GBUNRegressor(**SMALL).fit(frame(spark, dense(), label=Y))
-    finally:
-        conf.set("spark.dynamicAllocation.enabled", "false")
+CONVERTED = {
+    "timestamp": ("timestamp'2026-01-01 00:00:00' + make_interval(0, 0, 0, id)", "timestamp"),
+    "naive": ("timestamp_ntz'2026-01-01 00:00:00' + make_interval(0, 0, 0, id)", "timestamp_ntz"),
+    "day": ("date_add(date'2026-01-01', id)", "date"),
+    "map": ("map('key', id)", "map<string,int>"),
+    "struct": ("named_struct('field', id)", "struct<field:int>"),
+    "arrays": ("array(timestamp_seconds(id))", "array<timestamp>"),
+    "bytes": ("cast(cast(id as string) as binary)", "binary"),
+    "span": ("make_dt_interval(id)", "interval day to second"),
+    "nothing": ("null", "void"),
+    "with.dot": ("date_add(date'2026-01-01', id)", "date"),
+}
+
+
+def test_columns_of_other_types_are_refused_with_what_converts_them(local):
+    """What the error says to do is done."""
+    columns = [F.expr(made).alias(name) for name, (made, _) in CONVERTED.items()]
+    ids = local.range(40).selectExpr("cast(id as int) as id")
+    df = ids.select(*columns, F.col("id").cast("double").alias("label"), F.expr("decimal(id)").alias("price"))
+    for name, (_, kind) in CONVERTED.items():
+        with pytest.raises(ValueError, match=re.escape(f"featuresCol: column {name!r} has type {kind}; ")) as told:
+            GBUNRegressor(featuresCol=name, **SMALL).fit(df)
+        line = re.search(r"convert it: (df\.withColumn\(.*\)), ", str(told.value))[1]
+        mended = eval(line, {"df": df, "F": F})
+        features = name if kind.startswith("array") else [name, "price"]
+        model = GBUNRegressor(featuresCol=features, numWorkers=1, **SMALL).fit(mended)
+        assert sum(w.rows for w in model.summary.workers) == 40
+    for params, what in (({"labelCol": "day"}, "must hold numbers, got date"), ({"weightCol": "day"}, "numbers, got")):
+        with pytest.raises(ValueError, match=rf'column \'day\' .*{what}.*; convert it: df.withColumn\("day", F\.'):
+            GBUNRegressor(featuresCol="price", **SMALL, **params).fit(df)
+
+
+def test_a_column_that_was_of_another_type_in_training_is_told_by_it(local):
+    df = local.range(40).selectExpr("cast(id as double) as label", "cast(id % 3 as string) as word", "id as number")
+    model = GBUNRegressor(featuresCol=["word", "number"], numWorkers=1, **SMALL).fit(df)
+    wanted = column(model.transform(df), "prediction")
+    for name, was, kind, cast in (
+        ("word", "categories", "bigint", "string"),
+        ("number", "numbers", "string", "double"),
+    ):
+        other = df.withColumn(name, F.col(name).cast(kind))
+        message = f"column {name!r} held {was} in training and has type {kind} now; convert it: "
+        line = f'df.withColumn("{name}", F.col("{name}").cast("{cast}"))'
+        with pytest.raises(ValueError, match=re.escape(message + line)):
+            model.transform(other)
+        mended = eval(line, {"df": other, "F": F})
+        np.testing.assert_array_equal(column(model.transform(mended), "prediction"), wanted)
+
+
+def test_each_worker_has_a_partition_whatever_spark_makes_of_the_query(local, monkeypatch):
+    """Adaptive execution is on, as it is by default, and joins partitions of few rows where nobody says how many."""
+    assert local.conf.get("spark.sql.adaptive.enabled") == "true"
+    df = local.range(60).selectExpr("cast(id % 7 as double) as a", "cast(id as double) as label")
+    other = local.range(7).selectExpr("cast(id as double) as a", "id as b")
+    means = df.groupBy("a").agg(F.sum("label").alias("label"))
+    frames = {
+        "one row": (df.limit(1), 1), "one partition": (df.coalesce(1), 60), "cached": (means.cache(), 7),
+        "join": (df.hint("merge").join(other, "a"), 60), "sorted": (df.orderBy("label"), 60),
+        "first": (df.orderBy("label").limit(3), 3), "grouped": (means, 7), "by column": (df.repartition("a"), 60),
+        "window": (df.withColumn("label", F.sum("label").over(Window.partitionBy("a"))), 60),
+    }  # fmt: skip
+    params = {**SMALL, "n_estimators": 1, "featuresCol": ["a"], "numWorkers": 2}
+    for name, (rows, n) in frames.items():
+        workers = GBUNRegressor(**params).fit(rows).summary.workers
+        assert (len(workers), sum(w.rows for w in workers)) == (2, n), name
+    for none in (df.where("a > 100"), df.where("false")):  # of the latter Spark makes no task at all
+        with pytest.raises(ValueError, match="X has no rows"):
+            GBUNRegressor(**params).fit(none)
+    with pytest.raises(ValueError, match="Spark runs no barrier stage on rows of coalesce, union or limit"):
+        GBUNRegressor(repartition=False, **params).fit(df.repartition(3).coalesce(2))
+    monkeypatch.setattr("gbun.spark.cluster._dealt_out", lambda rows, *_: rows.repartition(1))
+    with pytest.raises(ValueError, match="numWorkers=2 workers are to train, but Spark made 1 tasks of the rows"):
+        GBUNRegressor(**params).fit(df)
+
+
+# In sessions with other settings
+
+
+def test_a_task_has_as_many_threads_as_cpus(places, tmp_path, monkeypatch):
+    spark, _ = places("three cpus a task", "local[6]", **{"spark.task.cpus": "3", "spark.executor.cores": "6"})
+    df = frame(spark, dense(), label=Y)
+    monkeypatch.setattr("gbun.spark.cluster._task", lambda job: spark_jobs.telling_threads(job, str(tmp_path)))
+    model = GBUNRegressor(**SMALL).fit(df)
+    assert len(model.summary.workers) == 2
+    assert [(tmp_path / f"{rank}.threads").read_text() for rank in range(2)] == ["3", "3"]
+    GBUNRegressor(n_jobs=1, **SMALL).fit(df)
+    assert [(tmp_path / f"{rank}.threads").read_text() for rank in range(2)] == ["1", "1"]
+    with pytest.raises(ValueError, match=r"there are 2 task slots \(spark.task.cpus=3\); set numWorkers to at most 2"):
+        GBUNRegressor(numWorkers=3, **SMALL).fit(df)
+
+
+def test_dynamic_allocation_is_refused(places):
+    spark, _ = places("dynamic", **{"spark.dynamicAllocation.enabled": "true"})
+    assert spark.sparkContext._jsc.sc().executorAllocationManager().isDefined()
+    with pytest.raises(ValueError, match=r"spark.dynamicAllocation.enabled is true: Spark runs no barrier stage"):
+        GBUNRegressor(**SMALL).fit(frame(spark, dense(), label=Y))
 
 
 # On a cluster
@@ -395,25 +507,26 @@ def test_a_frozen_worker_is_given_up(cluster):
 
 
 class Killer:
-    """Kills an executor, once, when so many rounds are done."""
+    """Kills the executor of a rank, once, when so many rounds are done."""
 
-    def __init__(self, cluster, after):
-        self.cluster, self.after, self.killed = cluster, after, []
+    def __init__(self, cluster, known, rank, after):
+        self.cluster, self.known, self.rank, self.after, self.killed = cluster, known, rank, after, 0
 
     def __call__(self, report):
         if report.round == self.after and not self.killed:
-            self.killed = self.cluster.executors()[:1]
-            os.kill(self.killed[0], signal.SIGKILL)
+            self.killed = executor_of(self.known.process(self.rank), self.cluster.executors())
+            os.kill(self.killed, signal.SIGKILL)
 
 
-def test_an_executor_is_killed_and_training_goes_on_from_the_checkpoint(cluster, tmp_path):
+def test_the_first_workers_executor_is_killed_and_training_goes_on_from_the_checkpoint(cluster, tmp_path):
     spark, processes = cluster
-    killer = Killer(processes, 12)
+    known = spark_jobs.Known(tmp_path)
+    killer = Killer(processes, known, 0, 12)
     estimator = GBUNRegressor(
         checkpointPath=f"file://{tmp_path}/run",
         checkpointInterval=5,
         onProgress=killer,
-        **{**PATIENT, "timeout": 120.0},
+        **{**PATIENT, "objective": known, "timeout": 120.0},
     )
     model = estimator.fit(frame(spark, dense(), label=Y))
     assert killer.killed
@@ -422,14 +535,49 @@ def test_an_executor_is_killed_and_training_goes_on_from_the_checkpoint(cluster,
     assert list((tmp_path / "run").iterdir()) == []
 
 
-def test_an_executor_is_killed_and_the_cause_is_told(cluster):
-    spark, processes = cluster
-    killer, began = Killer(processes, 3), time.monotonic()
-    with pytest.raises(WorkerError, match="with checkpointPath Spark tries again") as told:
-        GBUNRegressor(onProgress=killer, **PATIENT).fit(frame(spark, dense(), label=Y))
-    assert killer.killed
+def lost_one_is_told(told):
+    assert told.value.lost
+    assert told.value.rank == 1
+    assert str(told.value).startswith("worker 1 ")
+    assert "(worker 1 was on host 127.0.0.1)" in str(told.value)
     assert "at org.apache" not in str(told.value)
+
+
+def test_another_workers_executor_is_killed_and_the_cause_is_told(cluster, tmp_path):
+    spark, processes = cluster
+    known = spark_jobs.Known(tmp_path)
+    killer, began = Killer(processes, known, 1, 3), time.monotonic()
+    with pytest.raises(WorkerError, match="with checkpointPath Spark tries again") as told:
+        GBUNRegressor(onProgress=killer, **{**PATIENT, "objective": known}).fit(frame(spark, dense(), label=Y))
+    assert killer.killed
+    lost_one_is_told(told)
     assert time.monotonic() - began < 40
+
+
+def test_a_python_worker_is_killed_and_the_cause_is_told(cluster, tmp_path):
+    params = {**PATIENT, "objective": spark_jobs.Dying(tmp_path, 5, again=True)}
+    with pytest.raises(WorkerError, match="with checkpointPath Spark tries again") as told:
+        GBUNRegressor(**params).fit(frame(cluster[0], dense(), label=Y))
+    lost_one_is_told(told)
+    assert time.time() - (tmp_path / "killed").stat().st_mtime < params["timeout"]
+
+
+def test_a_python_worker_is_killed_and_training_goes_on_from_the_checkpoint(cluster, tmp_path):
+    params = {**PATIENT, "objective": spark_jobs.Dying(tmp_path, 12), "checkpointInterval": 2}
+    model = GBUNRegressor(checkpointPath=str(tmp_path / "run"), **params).fit(frame(cluster[0], dense(), label=Y))
+    assert (tmp_path / "killed").exists()
+    assert 2 <= model.summary.workers[0].resumed <= 12
+    same(model, alone(X, Y, None, "regression", n_estimators=30, init="constant"), X)
+
+
+def test_a_worker_that_is_killed_when_all_is_done_costs_no_round(cluster, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("gbun.spark.cluster._task", lambda job: spark_jobs.dying_at_the_end(job, str(tmp_path)))
+    model = GBUNRegressor(checkpointPath=str(tmp_path / "run"), **SMALL).fit(frame(cluster[0], dense(), label=Y))
+    assert (tmp_path / "killed").exists()
+    assert model.summary.workers[0].resumed == SMALL["n_estimators"]
+    assert "nothing was left to train: all 4 rounds are those of checkpoint" in caplog.text
+    same(model, alone(X, Y), X)
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_executors_that_do_not_come_back_end_the_job(cluster, tmp_path):

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -358,7 +359,7 @@ def test_a_lost_worker_is_raised(monkeypatch):
         raise WorkerError("worker 0 of 1 failed: gone", 0, lost=True)
 
     monkeypatch.setattr(worker, "_trained", lost)
-    with pytest.raises(WorkerError, match="gone"):
+    with pytest.raises(WorkerError, match=r"gone \(worker 0 was on host 127.0.0.1\)"):
         InThreads(1).work([[]], job())
 
 
@@ -398,9 +399,36 @@ def test_training_goes_on_from_a_checkpoint_of_the_same_rows_and_parameters_only
     assert (other.error, other.resumed) == (None, 0)
     outcomes = InThreads(2).work([batches[3:], batches[:3]], own)
     assert [o.resumed for o in outcomes] == [reached, 0]
-    assert list((tmp_path / "new").iterdir()) == []  # nothing is left of a training that ended
+    (whole,) = (Path(o.checkpoint) for o in outcomes if o.checkpoint is not None)
+    assert gbun.load_model(whole).n_rounds == 12  # it stays until the driver has the model
+    again = InThreads(2).work([batches[3:], batches[:3]], own)
+    assert [o.resumed for o in again] == [12, 0]
+    assert len(again[0].history["seconds"]) == 12
+    np.testing.assert_array_equal(loaded(again[0], tmp_path).predict(X), loaded(outcomes[0], tmp_path).predict(X))
     one = gbun.train({**job().parameters, **parameters}, (X, Y), task="regression")
     np.testing.assert_allclose(loaded(outcomes[0], tmp_path).predict(X), one.predict(X), atol=1e-9)
+
+
+def test_a_checkpoint_is_removed_when_the_driver_has_the_model(tmp_path, caplog):
+    cluster = pytest.importorskip("gbun.spark.cluster")
+    file = tmp_path / "a.gbun"
+    file.write_bytes(b"a model")
+    cluster._remove_checkpoint(Outcome(0, checkpoint=str(file)))
+    cluster._remove_checkpoint(Outcome(0))
+    assert not file.exists()
+    assert not caplog.records
+    cluster._remove_checkpoint(Outcome(0, checkpoint=str(file)))  # of a folder that the driver does not see
+    assert f"checkpoint {file} is not needed any more, but the driver cannot remove it (No such file" in caplog.text
+    caplog.clear()
+    cluster._log_rows([Outcome(0, 5, resumed=3, checkpoint="c", history={"seconds": [0.1] * 3})], True)
+    assert "nothing was left to train: all 3 rounds are those of checkpoint c" in caplog.text
+
+
+def test_workers_are_as_many_as_are_wanted():
+    batches = in_batches([dense(r) for r in X], Y)
+    for outcome in InThreads(2).work([batches[:5], batches[5:]], job(n_workers=3)):
+        assert outcome.error["kind"] == "ValueError"
+        assert "numWorkers=3 workers are to train, but Spark made 2 tasks of the rows" in outcome.error["text"]
 
 
 class Scaled:
@@ -496,10 +524,10 @@ def test_a_listener_that_is_closed_hears_nothing(monkeypatch):
 
 
 def test_what_spark_says_of_a_lost_worker_is_told_by_its_cause():
-    cluster = pytest.importorskip("gbun.spark.cluster")
+    failures = pytest.importorskip("gbun.spark.failures")
     text = (
         "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure "
-        "reason: Stage failed because barrier task finished unsuccessfully.\n{}\n\tat org.apache.spark"
+        "reason: Stage failed because barrier task ResultTask(7, 1) finished unsuccessfully.\n{}\n\tat org.apache.spark"
     )
     causes = {
         "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: worker lost": True,
@@ -507,32 +535,35 @@ def test_what_spark_says_of_a_lost_worker_is_told_by_its_cause():
         "": False,
     }
     for cause, is_told in causes.items():
-        found = cluster._explained(RuntimeError(text.format(cause)), [])
-        assert found.lost
-        assert str(found).endswith(cluster.RETRY)
+        found = failures.explained(RuntimeError(text.format(cause)), [])
+        assert (found.lost, found.rank) == (True, 1)
+        assert str(found).startswith("worker 1 was lost: ")
+        assert str(found).endswith(failures.RETRY)
+        found = failures.explained(RuntimeError(text.format(cause)), [], "", lambda *task: {(7, 1): "there"}[task])
+        assert str(found).endswith(" (worker 1 was on host there)")
         assert ("Could not recover" in str(found)) == (not is_told)
         assert cause.split(": ", 1)[-1] in str(found)
-        assert "checkpointPath" not in str(cluster._explained(RuntimeError(text.format(cause)), [], ""))
-    found = cluster._explained(RuntimeError("x\ngbun.WorkerError: worker 3 of 4 failed: gone\n at"), [], "")
+        assert "checkpointPath" not in str(failures.explained(RuntimeError(text.format(cause)), [], ""))
+    found = failures.explained(RuntimeError("x\ngbun.WorkerError: worker 3 of 4 failed: gone\n at"), [], "")
     assert (str(found), found.rank) == ("worker 3 of 4 failed: gone", 3)
-    assert str(cluster._explained(RuntimeError("any"), ["executors were lost"])) == "executors were lost"
-    assert cluster._explained(RuntimeError("column not found"), []) is None
+    assert str(failures.explained(RuntimeError("any"), ["executors were lost"])) == "executors were lost"
+    assert failures.explained(RuntimeError("column not found"), []) is None
 
 
 def test_a_value_error_stays_one_on_many_workers():
-    cluster = pytest.importorskip("gbun.spark.cluster")
+    failures = pytest.importorskip("gbun.spark.failures")
 
     def failed(rank, kind, text, whose=1):
         return Outcome(rank, error={"whose": str(whose), "kind": kind, "text": text, "trace": "Traceback"})
 
     follows = failed(0, "WorkerError", "worker 1 of 2 failed: ValueError: y has NaN")
     with pytest.raises(ValueError, match=r"^worker 1 of 2 failed: y has NaN \(X is column 'features'; y is"):
-        cluster._raise_failure([follows, failed(1, "ValueError", "y has NaN")], job())
+        failures.raise_failure([follows, failed(1, "ValueError", "y has NaN")], job())
     with pytest.raises(WorkerError, match="worker 1 of 2 failed: KeyError: 'a'") as told:
-        cluster._raise_failure([follows, failed(1, "KeyError", "'a'")], job())
+        failures.raise_failure([follows, failed(1, "KeyError", "'a'")], job())
     assert told.value.rank == 1
     with pytest.raises(ValueError, match=r"^only one class \("):
-        cluster._raise_failure([failed(r, "ValueError", "only one class", r) for r in range(2)], job())
+        failures.raise_failure([failed(r, "ValueError", "only one class", r) for r in range(2)], job())
 
 
 @pytest.mark.parametrize(("conf", "wanted", "coming", "found"), [

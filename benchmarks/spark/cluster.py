@@ -30,7 +30,6 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    "spark.sql.adaptive.enabled": "false",
     "spark.driver.bindAddress": HOST,
     "spark.driver.host": HOST,
     "spark.executor.memory": "512m",

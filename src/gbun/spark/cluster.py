@@ -6,21 +6,21 @@ import json
 import logging
 import math
 import os
-import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
 
 import pyarrow as pa
 from pyspark import BarrierTaskContext, cloudpickle
 
-from gbun.collectives import WorkerError
-from gbun.collectives.base import Elsewhere
 from gbun.spark.columns import selected
+from gbun.spark.failures import RETRY, explained, host_of, raise_failure
 from gbun.spark.progress import Listener, Report
 from gbun.spark.worker import Job, Outcome, identity, work
 
@@ -50,6 +50,7 @@ def train(
     n_workers = _admitted(context, n_workers)
     if job.checkpoints is not None:
         job = replace(job, identity=identity(job.parameters, cloudpickle.dumps))
+    job = replace(job, n_workers=n_workers)
     rows = _dealt_out(selected(dataset, job.columns), n_workers, repartition)
     listener = Listener(context.getConf().get("spark.driver.host", "127.0.0.1"), heard)
     try:
@@ -61,14 +62,18 @@ def train(
             try:
                 found = stage.collect()
             except Exception as error:
-                raise _explained(error, why, "" if job.checkpoints else RETRY) or error from None
+                advice = "" if job.checkpoints else RETRY
+                raise explained(error, why, advice, partial(host_of, context)) or error from None
     finally:
         listener.close()
+    if not found:  # of rows that cannot be, Spark makes no task
+        raise ValueError(f"X has no rows ({job.columns})")
     outcomes = sorted((_outcome(row) for row in found), key=lambda outcome: outcome.rank)
-    _raise_failure(outcomes, job)
-    _log_rows(outcomes)
+    raise_failure(outcomes, job)
+    _log_rows(outcomes, repartition)
     model = outcomes[0].model
     assert model is not None
+    _remove_checkpoint(outcomes[0])
     return Trained(model, tuple(outcomes))
 
 
@@ -157,23 +162,41 @@ def _dealt_out(rows: Any, n_workers: int, repartition: bool) -> Any:
     if found != n_workers:
         raise ValueError(
             f"repartition=False needs a partition for each of {n_workers} workers, the data frame has {found}; "
-            f"coalesce({n_workers}) or repartition({n_workers}) it, or leave repartition=True"
+            f"repartition({n_workers}) it, or leave repartition=True"
         )
     return rows
 
 
-def _log_rows(outcomes: Sequence[Outcome]) -> None:
+def _log_rows(outcomes: Sequence[Outcome], repartition: bool) -> None:
     rows = [outcome.rows for outcome in outcomes]
     log.info("rows of each worker: %s", ", ".join(map(str, rows)))
-    if max(rows) > SKEWED * sum(rows) / len(rows):
+    if not repartition and max(rows) > SKEWED * sum(rows) / len(rows):
         log.warning(
             "worker %d has %d of %d rows: the others wait for it; repartition=True deals them out evenly",
             rows.index(max(rows)), max(rows), sum(rows),
         )  # fmt: skip
-    if outcomes[0].resumed:
-        log.info("training went on from a checkpoint of %d rounds", outcomes[0].resumed)
-    if outcomes[0].unheard:
-        log.warning("worker 0 could not tell the driver of its progress: %s", outcomes[0].unheard)
+    first = outcomes[0]
+    if first.resumed and first.resumed == len(first.history["seconds"]):
+        text = "nothing was left to train: all %d rounds are those of checkpoint %s"
+        log.warning(text, first.resumed, first.checkpoint)
+    elif first.resumed:
+        log.info("training went on from %d rounds of checkpoint %s", first.resumed, first.checkpoint)
+    if first.unheard:
+        log.warning("worker 0 could not tell the driver of its progress: %s", first.unheard)
+
+
+def _remove_checkpoint(first: Outcome) -> None:
+    """Only now: had an executor died before the model was here, a second attempt would have found it in the file."""
+    if first.checkpoint is None:
+        return
+    try:
+        Path(first.checkpoint).unlink()
+    except OSError as error:
+        log.warning(
+            "checkpoint %s is not needed any more, but the driver cannot remove it (%s): remove it where worker 0 ran, "
+            "or a fit with the same parameters and rows takes the model from it",
+            first.checkpoint, error.strerror,
+        )  # fmt: skip
 
 
 # In a task
@@ -236,7 +259,7 @@ def _outcome(row: Any) -> Outcome:
     return Outcome(**json.loads(row.told), model=None if row.model is None else bytes(row.model))
 
 
-# What the driver hears
+# While it runs
 
 
 @contextmanager
@@ -274,44 +297,3 @@ def _watched(context: Any, n_workers: int, timeout: float) -> Iterator[list[str]
         over.set()
         thread.join()
         context.removeJobTag(tag)
-
-
-LOST = (r"ExecutorLostFailure[^\n]*", r"Python worker exited unexpectedly[^\n]*", r"Could not recover[^\n]*")
-"""How Spark says that a worker was lost: causes first, what comes of them last."""
-RETRY = "; with checkpointPath Spark tries again, and training goes on from the last checkpoint"
-
-
-def _explained(error: Exception, why: Sequence[str], advice: str = RETRY) -> Exception | None:
-    """The cause in a few words where a worker was lost; None for errors that are not of our making."""
-    text = str(error)
-    log.debug("Spark says: %s", text)
-    if why:
-        return WorkerError(why[0], lost=True)
-    told = re.search(r"WorkerError: (.*)", text)
-    if told is not None:
-        rank = re.search(r"worker (\d+)", told[1])
-        return WorkerError(told[1] + advice, None if rank is None else int(rank[1]), lost=True)
-    lost = next(filter(None, (re.search(pattern, text) for pattern in LOST)), None)
-    if lost is not None and "barrier" in text and "Traceback" not in text:
-        return WorkerError(f"a worker was lost: {lost[0]}{advice}", lost=True)
-    return None
-
-
-def _raise_failure(outcomes: Sequence[Outcome], job: Job) -> None:
-    """The first cause: a worker that says of itself why it failed; what all say alike is about data or arguments."""
-    failed = {outcome.rank: outcome.error for outcome in outcomes if outcome.error is not None}
-    if not failed:
-        return
-    rank, error = next(((r, e) for r, e in failed.items() if int(e["whose"]) == r), next(iter(failed.items())))
-    log.debug("worker %d says: %s", rank, error["trace"])
-    texts = {(e["kind"], e["text"]) for e in failed.values()}
-    if len(texts) == 1 and len(failed) == len(outcomes) and error["kind"] == "ValueError":
-        raise ValueError(f"{error['text']} ({job.columns})")
-    if error["kind"] == "WorkerError":
-        raise WorkerError(error["text"], int(error["whose"]))
-    whose, of = f"worker {rank} of {len(outcomes)} failed", f"({job.columns})"
-    failure: Exception = WorkerError(f"{whose}: {error['kind']}: {error['text']} {of}", rank)
-    if error["kind"] == "ValueError":  # the same kind as on one worker
-        failure = ValueError(f"{whose}: {error['text']} {of}")
-    failure.__cause__ = Elsewhere(error["trace"])
-    raise failure

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pyspark.sql.functions as F
 from pyspark.ml.linalg import VectorUDT
 from pyspark.mllib.linalg import VectorUDT as OldVectorUDT
-from pyspark.sql.types import ArrayType, BooleanType, IntegralType, NumericType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DateType,
+    IntegralType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
+from gbun.data.features import Schema
 from gbun.spark.params import GBUNParams
 from gbun.spark.rows import FEATURES, INDICATOR, LABEL, WEIGHT, Columns
+
+TIMES = (TimestampType, TimestampNTZType, DateType)
+CONVERSIONS = {
+    TimestampType: ('{}.cast("double")', "seconds since 1970"),
+    TimestampNTZType: ('{}.cast("timestamp").cast("double")', "seconds since 1970"),
+    DateType: ("F.unix_date({})", "days since 1970"),
+    ArrayType: ('{}.cast("array<double>")', "in a featuresCol of its own"),
+    MapType: ('{}["key"]', "a column for each key"),
+    StructType: ('{}["field"]', "a column for each field"),
+    NullType: ('{}.cast("double")', "missing numbers"),
+}
+"""How Spark makes of a column what can be read, and what that is."""
 
 
 def columns_of(schema: StructType, params: GBUNParams, training: bool = False) -> Columns:
@@ -64,13 +90,48 @@ def _kind(types: Sequence[Any], names: Sequence[str]) -> str:
             raise ValueError(
                 f"featuresCol: column {name!r} has type {kind.simpleString()}; "
                 + (
-                    "a list must name plain columns: numbers, booleans, strings (VectorAssembler joins vectors)"
+                    "a list must name plain columns: numbers, booleans, strings"
                     if len(names) > 1
                     else "columns must hold vectors, arrays of numbers or of strings, numbers, booleans or strings"
                 )
-                + " (turn dates into numbers such as days since a date)"
+                + f"; {_advice(name, kind)}"
             )
     return "columns"
+
+
+def _advice(name: str, kind: Any) -> str:
+    """How Spark makes of a column what can be read."""
+    if isinstance(kind, (VectorUDT, OldVectorUDT)):
+        return "VectorAssembler of pyspark.ml joins vectors and numbers"
+    how, what = CONVERSIONS.get(type(kind), ('{}.cast("string")', "each value is a category"))
+    return f"convert it: df.withColumn({_quoted(name)}, {how.format(_code(name))}), {what}"
+
+
+def _cast_to(name: str, kind: str) -> str:
+    return f'convert it: df.withColumn({_quoted(name)}, {_code(name)}.cast("{kind}"))'
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _code(name: str) -> str:
+    """A column, as one writes it."""
+    plain = name.replace("_", "a").isalnum()
+    return f"F.col({_quoted(name if plain else _whole(name))})"
+
+
+def check_as_trained(schema: StructType, columns: Columns, known: Schema) -> None:
+    """Plain columns must hold numbers where they did in training, and categories where they did."""
+    for name in columns.features if (columns.kind, known.kind) == ("columns", "frame") else ():
+        kind, said = schema[name].dataType, name in columns.categorical
+        now = said or isinstance(kind, StringType)
+        if now != (name in known.categorical):
+            was = "categories" if name in known.categorical else "numbers"
+            advice = "leave it out of categoricalCols" if said else _cast_to(name, "double" if now else "string")
+            raise ValueError(
+                f"featuresCol: column {name!r} held {was} in training and has type {kind.simpleString()} now; {advice}"
+            )
 
 
 def _check_training(schema: StructType, columns: Columns) -> None:
@@ -81,16 +142,23 @@ def _check_training(schema: StructType, columns: Columns) -> None:
             "IndexToString turns predictions back"
         )
     if not isinstance(label, (NumericType, BooleanType)):
-        raise ValueError(f"labelCol: column {columns.label!r} must hold numbers, got {label.simpleString()}")
+        raise ValueError(
+            f"labelCol: column {columns.label!r} must hold numbers, got {label.simpleString()}"
+            + (f"; {_advice(columns.label, label)}" if isinstance(label, TIMES) else "")
+        )
     if columns.weight is not None:
         kind = _type(schema, columns.weight, "weightCol")
         if not isinstance(kind, NumericType):
-            raise ValueError(f"weightCol: column {columns.weight!r} must hold numbers, got {kind.simpleString()}")
+            raise ValueError(
+                f"weightCol: column {columns.weight!r} must hold numbers, got {kind.simpleString()}; "
+                + _cast_to(columns.weight, "double")
+            )
     if columns.indicator is not None:
         kind = _type(schema, columns.indicator, "validationIndicatorCol")
         if not isinstance(kind, BooleanType):
             raise ValueError(
-                f"validationIndicatorCol: column {columns.indicator!r} must be boolean, got {kind.simpleString()}"
+                f"validationIndicatorCol: column {columns.indicator!r} must be boolean, got {kind.simpleString()}; "
+                + _cast_to(columns.indicator, "boolean")
             )
 
 
@@ -148,4 +216,8 @@ def by_rows(values: Any) -> Any:
 
 def column(name: str) -> Any:
     """A column by its whole name, dots and all."""
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(_whole(name))
+
+
+def _whole(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

@@ -17,7 +17,7 @@ from pyspark.ml.functions import array_to_vector
 from gbun.config import parameter_fields, parameters_from
 from gbun.model import Model
 from gbun.spark import cluster
-from gbun.spark.columns import by_rows, column, columns_of, features
+from gbun.spark.columns import by_rows, check_as_trained, column, columns_of, features
 from gbun.spark.params import ClassifierParams, GBUNParams, with_setters
 from gbun.spark.prediction import PREDICTION, PROBABILITY, RAW, digest_of, model_from, predictor
 from gbun.spark.progress import Report
@@ -122,6 +122,7 @@ class _Model(SparkModel, GBUNParams, Stored):
 
     def _transform(self, dataset: Any) -> Any:
         columns = columns_of(dataset.schema, self)
+        check_as_trained(dataset.schema, columns, self.get_booster().description.schema)
         outputs = {made: name for made, name in self._outputs().items() if name is not None}
         taken = {name.lower() for name in dataset.columns}  # Spark does not tell them apart by case
         there = [name for name in outputs.values() if name.lower() in taken]

@@ -126,7 +126,12 @@ class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndic
     checkpointInterval = _param(
         "checkpointInterval", "rounds from one checkpoint to the next.", _at_least_one("checkpointInterval")
     )
-    timeout = _param("timeout", "seconds of silence after which a worker is given up.", _seconds)
+    timeout = _param(
+        "timeout",
+        "seconds of silence after which a worker is given up; also how long the driver waits, where executors were "
+        "lost, until there are slots for all workers again.",
+        _seconds,
+    )
     transport = _param(
         "transport", "how sums are written on the way: 'float32', 'float64', or 'int16' for slow links.", _transport
     )

@@ -47,6 +47,8 @@ class Job:
     checkpoints: str | None = None
     every: int = 10
     listener: Address | None = None
+    n_workers: int | None = None
+    """How many workers there are to be; None: as many as meet."""
     identity: str = ""
     """A digest of the parameters, made where they come from: a checkpoint is of one training only."""
 
@@ -75,6 +77,8 @@ class Outcome:
     seconds: float = 0.0
     resumed: int = 0
     """Rounds that were taken from a checkpoint."""
+    checkpoint: str | None = None
+    """The file of the first worker's checkpoints: it holds the whole model now, until the driver has it as well."""
     unheard: str = ""
     """Why the driver could not be told of the progress."""
     history: Mapping[str, Any] = field(default_factory=dict)
@@ -91,17 +95,22 @@ def work(batches: Iterable[Any], meeting: Meeting, job: Job) -> Outcome:
     began = perf_counter()
     try:
         with _together(meeting, job) as collective:
-            outcome, path = _trained(batches, collective, job)
-        if path is not None and meeting.rank == 0:
-            path.unlink(missing_ok=True)  # all are through: nobody will go on from it
+            outcome = _trained(batches, collective, job)
         return replace(outcome, seconds=perf_counter() - began)
     except Exception as error:
         if isinstance(error, WorkerError) and error.lost:
-            raise
+            raise _with_host(error, meeting.hosts).with_traceback(error.__traceback__) from None
         # Whoever only follows has nothing to tell but who it was.
         whose = error.rank if isinstance(error, WorkerError) and error.rank is not None else meeting.rank
         told = {"whose": str(whose), "kind": type(error).__name__, "text": str(error), "trace": traceback.format_exc()}
         return Outcome(meeting.rank, seconds=perf_counter() - began, error=told)
+
+
+def _with_host(error: WorkerError, hosts: Sequence[str]) -> WorkerError:
+    """The same error, which tells the machine of the worker that is lost."""
+    if error.rank is None:
+        return error
+    return WorkerError(f"{error} (worker {error.rank} was on host {hosts[error.rank]})", error.rank, lost=True)
 
 
 # Meeting
@@ -111,6 +120,11 @@ def work(batches: Iterable[Any], meeting: Meeting, job: Job) -> Outcome:
 def _together(meeting: Meeting, job: Job) -> Iterator[Collective]:
     """The network of the workers, while they train."""
     rank, size = meeting.rank, len(meeting.hosts)
+    if job.n_workers not in (None, size):
+        raise ValueError(
+            f"numWorkers={job.n_workers} workers are to train, but Spark made {size} tasks of the rows; "
+            f"leave repartition=True, or repartition({job.n_workers}) the data frame"
+        )
     if size == 1:
         yield Solo()
         return
@@ -180,8 +194,7 @@ def own_address(hosts: Sequence[str], rank: int) -> str:
 # Training
 
 
-def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> tuple[Outcome, Path | None]:
-    """What came of it, and the file of its checkpoints."""
+def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> Outcome:
     own, watched = together(collective, lambda: read(batches, job.columns))
     if watched is not None:
         decided(collective, [own.n_rows, watched.n_rows], lambda said: _check_divided(said, job.columns.indicator))
@@ -203,16 +216,16 @@ def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> tuple[
         )  # fmt: skip
     finally:
         progress.close()
-    outcome = Outcome(
+    return Outcome(
         collective.rank,
         own.n_rows,
         0 if watched is None else watched.n_rows,
         resumed=history.n_known,
+        checkpoint=str(path) if first and path is not None else None,
         unheard=progress.unheard,
         history={"evals_result": history.values, "start": history.start, "seconds": history.seconds},
         model=_written(model) if first else None,
     )
-    return outcome, path
 
 
 def _check_divided(said: Sequence[Any], indicator: str | None) -> None:
