@@ -207,12 +207,13 @@ EXPERIMENT = Experiment(
     name="uniformity",
     title="Uniformity of hashed weights",
     text=(
-        "The paper hashes the integers 1 to 10,000, makes floats of the hashes by two masks, draws a histogram of 100 bins "
-        "and finds it uniform; it tests nothing. Here its figure is made again (xxHash32 of eight bytes, hash seed 0; the "
-        "paper does not say which bytes it hashes), and our weights are tested along features, rounds and outputs, "
-        "and for ids that a weak hash would betray. Our weights differ from the paper's: a hash becomes a signed number "
-        "of 24 bits, and hash seeds are hashes themselves. With one seed xxHash32 of ids below 2^32 is a permutation, so "
-        "many billions of consecutive ids would be more even than chance; at 10^7 that is a quarter of a percent of the variance."
+        "The paper hashes the integers 1 to 10,000, makes floats of the hashes by two masks, draws a histogram of "
+        "100 bins and finds it uniform; it tests nothing. Here its figure is made again (xxHash32 of eight bytes, "
+        "hash seed 0; the paper does not say which bytes it hashes), and our weights are tested along features, "
+        "rounds and outputs, and for ids that a weak hash would betray. Our weights differ from the paper's: a hash "
+        "becomes a signed number of 24 bits, and hash seeds are hashes themselves. With one seed xxHash32 is a "
+        "permutation of ids below 2^32, so billions of consecutive ids would be more even than chance; at 10^7 that "
+        "takes a quarter of a percent from the variance."
     ),
     cells=cells,
     tables=tables,
