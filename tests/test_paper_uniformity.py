@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xxhash
 from benchmarks.paper import uniformity
+from benchmarks.paper import uniformity_patterns as patterns
 from benchmarks.paper.cells import Finding
 from benchmarks.paper.experiment import main
 
@@ -19,19 +20,19 @@ N = 60_000
 
 
 def test_patterns_are_the_librarys_weights():
-    networks = [Family(uniformity.SEED, n_outputs=5).draw(t).sparse_weights(np.array([12345])) for t in range(20)]
-    np.testing.assert_array_equal(uniformity.over_rounds(20), np.concatenate(networks)[:, 0])
-    own = simhash.weights(uniformity.SEED, uniformity.ROUND, np.array([12345]), 30)
-    np.testing.assert_array_equal(uniformity.over_outputs(30), own[0])
+    networks = [Family(patterns.SEED, n_outputs=5).draw(t).sparse_weights(np.array([12345])) for t in range(20)]
+    np.testing.assert_array_equal(patterns.over_rounds(20), np.concatenate(networks)[:, 0])
+    own = simhash.weights(patterns.SEED, patterns.ROUND, np.array([12345]), 30)
+    np.testing.assert_array_equal(patterns.over_outputs(30), own[0])
     ids = np.arange(40, dtype=np.uint64) * 2**32 + 1
-    wanted = simhash.weights(uniformity.SEED, uniformity.ROUND, ids, 1)[:, 0]
-    np.testing.assert_array_equal(uniformity.PATTERNS["multiples of 2^32, plus one"](40), wanted)
-    whole = uniformity.over_networks(64_064)
-    np.testing.assert_array_equal(whole[64_000:], simhash.weights(uniformity.SEED, 1, np.arange(1), 64).ravel())
+    wanted = simhash.weights(patterns.SEED, patterns.ROUND, ids, 1)[:, 0]
+    np.testing.assert_array_equal(patterns.PATTERNS["multiples of 2^32, plus one"](40), wanted)
+    whole = patterns.over_networks(64_064)
+    np.testing.assert_array_equal(whole[64_000:], simhash.weights(patterns.SEED, 1, np.arange(1), 64).ravel())
 
 
 def test_the_papers_floats_are_by_its_masks():
-    for number, found in enumerate(uniformity.papers(50).tolist(), start=1):
+    for number, found in enumerate(patterns.papers(50).tolist(), start=1):
         bits = f"{xxhash.xxh32_intdigest(number.to_bytes(8, 'little'), seed=0):032b}"
         masked = struct.unpack(">f", int("0" + "01111111" + bits[9:], 2).to_bytes(4, "big"))[0]
         assert 1 <= masked < 2

@@ -10,7 +10,7 @@ neighbours. Hashes are a function, so a pattern gives the same figures on every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,83 +23,27 @@ from scipy import stats
 
 from benchmarks.paper.cells import Cell, Finding
 from benchmarks.paper.experiment import Experiment, Picture, Plan, main
+from benchmarks.paper.uniformity_patterns import (
+    FEATURES,
+    LIKE_PAPER,
+    MOST,
+    OURS_LIKE_PAPER,
+    PATTERNS,
+    ROUND,
+    SEED,
+    SMALL,
+    Floats,
+)
 from benchmarks.speed.report import Row, goal
-from gbun.networks import simhash
 
-Floats = NDArray[np.float32]
 BINS, BLOCKS = 100, 100
 LEAST = 5  # floats that a bin must expect: below, a sum of squares is not yet distributed as chi-square
-SEED, ROUND = 0, 7
 PAPER_FLOATS = 10_000
-FLOATS, QUICK_FLOATS = 10**7, 10**6
-DENSITY = 0.1  # what the paper leaves of the weights of dense columns
-PRIME = 2**31 - 1
+QUICK_FLOATS = 10**6
 LEVEL = 0.01  # all tests together cry wolf this often
 
 TESTS = "uniformity: 100 bins, chi-square; p-values of 100 blocks; neighbours"
 PAPER = "the paper's figure: 10,000 floats in 100 bins"
-LIKE_PAPER, OURS_LIKE_PAPER = "the paper's floats, ids 1 to 10,000", "our weights, ids 1 to 10,000"
-FEATURES = "consecutive features"
-
-
-def of_ids(ids: Callable[[int], Any], density: float, n: int) -> Floats:
-    """Weights of one output in one round; those that a density leaves away are left away here too."""
-    weights = simhash.weights(SEED, ROUND, ids(n), 1, density)[:, 0]
-    return weights if density == 1.0 else weights[weights != 0]
-
-
-def over_rounds(n: int) -> Floats:
-    """The weight of one feature and one output in consecutive rounds."""
-    rounds = np.arange(n, dtype=np.uint32)[:, None]  # NumPy makes the seeds of all of them at once
-    return _weights(simhash.output_seeds(SEED, rounds, 1)[:, 0])  # type: ignore[arg-type]
-
-
-def over_outputs(n: int) -> Floats:
-    """The weights of one feature in one round."""
-    return _weights(simhash.output_seeds(SEED, ROUND, n))
-
-
-def over_networks(n: int) -> Floats:
-    """All weights of networks of 1000 features and 64 outputs, round after round."""
-    rounds = range(-(-n // (1000 * 64)))
-    return np.concatenate([simhash.weights(SEED, t, np.arange(1000), 64).ravel() for t in rounds])[:n]
-
-
-def _weights(seeds: simhash.Words) -> Floats:
-    return simhash.weights_of(simhash.hashes(seeds, np.array([12345]))[0], simhash.HALF)
-
-
-def papers(n: int) -> Floats:
-    """The paper's way from a hash to a float, by two masks; from [1, 2) to [-1, 1)."""
-    h = simhash.hashes(np.zeros(1, dtype=np.uint32), np.arange(1, n + 1))[:, 0]
-    return ((h & np.uint32(0x3FFFFFFF)) | np.uint32(0x3F800000)).view(np.float32) * np.float32(2) - np.float32(3)
-
-
-def counted(n: int, step: int = 1, first: int = 0) -> Any:
-    return np.uint64(first) + np.arange(n, dtype=np.uint64) * np.uint64(step)
-
-
-def names(n: int) -> Any:
-    """Hashed names, a tenth as many: Python hashes them one by one."""
-    return np.array([simhash.hash_name(f"city={i}") for i in range(n // 10)], dtype=np.uint64)
-
-
-PATTERNS: Mapping[str, Callable[[int], Floats]] = {
-    FEATURES: partial(of_ids, counted, 1.0),
-    "consecutive rounds": over_rounds,
-    "consecutive outputs": over_outputs,
-    "whole networks, one after the other": over_networks,
-    **{f"ids that are multiples of 2^{k}": partial(of_ids, partial(counted, step=2**k), 1.0) for k in (8, 16, 24, 32)},
-    "multiples of 2^32, plus one": partial(of_ids, partial(counted, step=2**32, first=1), 1.0),
-    "spread ids, multiples of a prime": partial(of_ids, partial(counted, step=PRIME), 1.0),
-    "the largest ids": partial(of_ids, partial(counted, first=2**64 - 1 - FLOATS), 1.0),
-    "hashed names": partial(of_ids, names, 1.0),
-    f"what density {DENSITY} leaves": partial(of_ids, counted, DENSITY),
-}
-SMALL: Mapping[str, Callable[[int], Floats]] = {
-    LIKE_PAPER: papers,
-    OURS_LIKE_PAPER: partial(of_ids, partial(counted, first=1), 1.0),
-}
 
 
 def examined(make: Callable[[int], Floats], n: int) -> dict[str, Any]:
@@ -132,7 +76,7 @@ def chi_square(counts: NDArray[np.int64]) -> tuple[float, float]:
 
 
 def cells(plan: Plan) -> list[Cell]:
-    n = QUICK_FLOATS if plan.quick else FLOATS
+    n = QUICK_FLOATS if plan.quick else MOST
     sizes = {**dict.fromkeys(SMALL, PAPER_FLOATS), **dict.fromkeys(PATTERNS, n)}
     made = {**SMALL, **PATTERNS}
     return [
