@@ -121,6 +121,7 @@ def test_what_is_not_run_is_said(run, monkeypatch):
     assert "NOT CHECKED in a browser: there is none of no-such-browser" in shown
     assert "2 of 2 planned cells were measured" in written
     assert "2 cells were not run" in written
+    assert written.count("It was not run to its end") == 1
     assert "<li>first &lt;b&gt;</li>" in written
     _, shown, again = run("--no-run", accuracy=experiment("accuracy"), classes=experiment("classes"))
     assert "2 of 2 planned cells were measured" in again

@@ -55,7 +55,7 @@ class Reporter:
 
     def _known(self, experiment: Experiment) -> tuple[list[Finding], list[str], str]:
         """Findings, names of the cells that are missing, and why they are."""
-        name, reason = experiment.name, "Not run this time: what was known before is shown."
+        name, reason = experiment.name, ""
         try:
             cells = experiment.cells(self.plan)
         except Exception as error:
@@ -68,6 +68,8 @@ class Reporter:
         store = self._store(name)
         found = {cell.name: store.of(cell) for cell in cells}
         absent = [cell for cell, finding in found.items() if finding is None]
+        if absent and not reason:
+            reason = "It was not run to its end: what is known is shown."
         return self._cleaned([finding for finding in found.values() if finding is not None]), absent, reason
 
     def _store(self, name: str) -> Store:
@@ -87,9 +89,9 @@ class Reporter:
         """Findings as others may read them: a machine's folders are not their business."""
         text = json.dumps([asdict(finding) for finding in found])
         data = self.plan.given.data
-        hidden = {Path.cwd(): ".", Path.home(): "~"} | (
-            {} if data is None else {data: "FOLDER", data.resolve(): "FOLDER"}
-        )
+        hidden = {Path.cwd(): ".", Path.home(): "~"}
+        if data is not None:
+            hidden |= {data: "FOLDER", data.resolve(): "FOLDER"}
         for path, name in sorted(hidden.items(), key=lambda item: -len(str(item[0]))):
             if len(path.parts) > 1:
                 text = text.replace(json.dumps(str(path))[1:-1], name)

@@ -57,7 +57,9 @@ def html(sections: Sequence[Section], command: str, quick: bool) -> str:
             f'<nav aria-label="Experiments"><ul>{links}</ul></nav>\n</header>\n<main>',
             goals(sections),
             machine(abouts),
-            f"<h2>How it was made</h2>\n<pre>{escape(command)}</pre>",
+            "<h2>How it was made</h2>\n<p>This page by the first command; all of it anew by the second.</p>",
+            f"<pre>{escape(command)}",
+            "make benchmark-report DATA=FOLDER ARGS=--again</pre>",
             *(article(section) for section in sections),
             "</main>\n</body>\n</html>\n",
         ]
