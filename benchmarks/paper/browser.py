@@ -75,23 +75,23 @@ def problems(page: Path, sections: int, browser: str) -> list[str]:
     return found
 
 
-def examined(page: Path, browser: str) -> tuple[list[dict[str, Any]], list[str]]:
+def examined(page: Path, browser: str, widths: Sequence[int] = WIDTHS) -> tuple[list[dict[str, Any]], list[str]]:
     """Facts of the page at each of the widths, and errors of the console."""
     with tempfile.TemporaryDirectory() as folder:
-        around = _around(page, WIDTHS, 900, Path(folder), f'<pre id="facts"></pre><script>{FACTS}</script>')
+        around = _around(page, widths, 900, Path(folder), f'<pre id="facts"></pre><script>{FACTS}</script>')
         done = _run(browser, folder, "--dump-dom", "--virtual-time-budget=10000", around.as_uri())
     told = re.search(r'<pre id="facts">(.+?)</pre>', done.stdout, re.DOTALL)
     if told is None:
         raise RuntimeError(f"{browser} showed nothing of {page} (exit code {done.returncode}): {done.stderr[-500:]}")
     facts = json.loads(unescape(told[1]))
-    if [one["width"] for one in facts] != list(WIDTHS):
-        raise RuntimeError(f"{browser} laid the page out at {[one['width'] for one in facts]} px, expected {WIDTHS}")
+    if [one["width"] for one in facts] != list(widths):
+        raise RuntimeError(f"{browser} laid the page out at {[one['width'] for one in facts]} px, expected {widths}")
     return facts, re.findall(r'CONSOLE[^"]*"(.*)", source', done.stderr)
 
 
-def screenshots(page: Path, browser: str, into: Path) -> list[Path]:
+def screenshots(page: Path, browser: str, into: Path, widths: Sequence[int] = WIDTHS) -> list[Path]:
     """The whole page at each of the widths, for a human."""
-    facts, _ = examined(page, browser)
+    facts, _ = examined(page, browser, widths)
     into.mkdir(parents=True, exist_ok=True)
     written = []
     for one in facts:
