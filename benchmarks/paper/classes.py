@@ -39,7 +39,7 @@ LINES = {**COLOURS, PER_CLASS: "#7a5ba8"}
 def cells(plan: Plan) -> list[Cell]:
     n_rows, sweeps = (QUICK_ROWS, 1) if plan.quick else (ROWS, SWEEPS)
     planned = QUICK_CLASSES if plan.quick else CLASSES
-    kinds = {DENSE: planned[1:], SPARSE: planned[:1]} if plan.quick else {DENSE: planned, SPARSE: planned}
+    kinds = {DENSE: planned[1:]} if plan.quick else {DENSE: planned, SPARSE: planned}
     found = []
     for K in plan.given.class_neurons:
         for n_classes in planned:
