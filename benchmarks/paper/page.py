@@ -80,7 +80,7 @@ def goals(sections: Sequence[Section]) -> str:
     if not rows:
         return "<h2>Goals</h2>\n<p>Nothing is known yet.</p>"
     counts = [f"{sum(row['met'] == word for row in rows)} {word}" for word in MET.values()]
-    columns = ["experiment", "data", "goal", "measured", "limit", "met"]
+    columns = ["goal", "met", "measured", "limit", "data", "experiment"]  # what matters is in sight on a phone
     return f"<h2>Goals</h2>\n<p>{', '.join(counts)}.</p>\n{table('Goals the project set itself', columns, rows)}"
 
 
@@ -148,8 +148,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]])
     body = "\n".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
     name = escape(title, quote=True)
     return (
-        f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table>\n<caption>{name}</caption>\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
+        f'<div class="scroll" role="region" aria-label="{name}" tabindex="0"><table>\n'
+        f"<caption><span>{name}</span></caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
     )
 
 
