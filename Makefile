@@ -1,6 +1,6 @@
 # Each target works on a fresh machine with Python >= 3.10, make and access to a package index.
 
-.PHONY: demo test check setup bench-accuracy bench-wide bench-speed bench-network
+.PHONY: demo test check setup bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
@@ -24,6 +24,14 @@ bench-speed: setup ## make bench-speed [DATA=folder] [ARGS="--quick"]
 
 bench-network: setup ## make bench-network [ARGS="--quick"]; root, Linux and iproute2
 	.venv/bin/python -m benchmarks.network $(ARGS)
+
+bench-spark: setup ## make bench-spark [DATA=folder] [ARGS="--quick"]; Java 17
+	.venv/bin/python -m benchmarks.spark $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+benchmark-report: setup ## make benchmark-report DATA=folder [ARGS="--only accuracy"]: the paper's experiments, docs/benchmarks
+	@test -n "$(DATA)$(findstring --quick,$(ARGS))" || { echo 'usage: make benchmark-report DATA=folder-of-data-sets [ARGS="--only accuracy"], or ARGS=--quick'; exit 2; }
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	.venv/bin/python -m benchmarks.paper $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-accuracy: setup ## make bench-accuracy DATA=folder [ARGS="--only letter"]
 	@test -n "$(DATA)" || { echo 'usage: make bench-accuracy DATA=folder-of-data-sets [ARGS="--only letter"]'; exit 2; }

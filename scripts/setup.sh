@@ -61,6 +61,22 @@ wants_java() {
     case ",$extras," in *,dev,* | *,spark,*) ! have_java ;; *) false ;; esac
 }
 
+# The report of benchmarks.paper is checked in a browser.
+have_browser() {
+    for name in chromium chromium-browser google-chrome google-chrome-stable chrome microsoft-edge; do
+        command -v "$name" >/dev/null && return
+    done
+    return 1
+}
+
+wants_browser() {
+    case ",$extras," in *,dev,*) ! have_browser ;; *) false ;; esac
+}
+
+if wants_browser; then
+    apt_install chromium ||
+        echo "setup: no Chromium found, reports of benchmarks stay unchecked; on Debian: apt-get install chromium" >&2
+fi
 if wants_java; then
     apt_install openjdk-17-jre-headless ||
         echo "setup: no Java >= 17 found, gbun.spark and its tests need it; on Debian and Ubuntu: apt-get install openjdk-17-jre-headless" >&2

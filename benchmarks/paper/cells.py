@@ -54,6 +54,10 @@ class Store:
         finding = self._findings.get(cell.name)
         return finding if finding is not None and finding.settings == _as_json(cell.settings) else None
 
+    def all(self) -> list[Finding]:
+        """Everything, whatever it was made with."""
+        return list(self._findings.values())
+
     def put(self, finding: Finding) -> None:
         self._findings[finding.name] = finding
         self.path.parent.mkdir(parents=True, exist_ok=True)

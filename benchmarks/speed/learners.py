@@ -1,6 +1,7 @@
 """Learners that add one boosting round at a time, each built within a worker of its own (see children.py).
 
-All fit a logistic loss on the same rows with the same number of threads. Each has two rounds before it is timed:
+All fit a logistic loss, or cross-entropy where there are more than two classes (gbun with objective="softmax" in its
+settings), on the same rows with the same number of threads. Each has two rounds before it is timed:
 LightGBM and XGBoost build structures in the first, gbun's compiled code is read from disk.
 """
 
@@ -76,7 +77,8 @@ def lightgbm(source: Source, num_leaves: int, n_threads: int) -> Iterator[Built]
 
     X, y = source.load()
     before = peak_megabytes(forget=True)
-    settings = {"objective": "binary", "num_leaves": num_leaves, "num_threads": n_threads, "verbosity": -1}
+    settings = {"num_leaves": num_leaves, "num_threads": n_threads, "verbosity": -1}
+    settings |= _objective("binary", "multiclass", y)
     began = perf_counter()
     data = lightgbm.Dataset(plain(X), y, params=settings).construct()
     setup = perf_counter() - began
@@ -94,7 +96,8 @@ def xgboost(source: Source, max_depth: int, n_threads: int) -> Iterator[Built]:
     began = perf_counter()
     data = xgboost.QuantileDMatrix(plain(X), y, nthread=n_threads)
     setup = perf_counter() - began
-    settings = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": max_depth, "nthread": n_threads}
+    settings = {"tree_method": "hist", "max_depth": max_depth, "nthread": n_threads}
+    settings |= _objective("binary:logistic", "multi:softprob", y)
     booster, numbers = xgboost.Booster(settings, [data]), count()
     units = {"round": lambda: booster.update(data, next(numbers))}
     yield _warmed_up(units, {"setup": setup, "megabytes before": before})
@@ -121,11 +124,17 @@ def _warmed_up(units: Mapping[str, Callable[[], Any]], facts: dict[str, Any]) ->
     return {**units, "memory": peak_megabytes}, {**facts, "first round": first[0]}
 
 
+def _objective(of_two: str, of_many: str, y: Any) -> dict[str, Any]:
+    n_classes = int(y.max()) + 1
+    return {"objective": of_two} if n_classes <= 2 else {"objective": of_many, "num_class": n_classes}
+
+
 def plain(X: Any) -> Any:
     """scipy's older sparse class, which every version of the peers knows; no copy is made."""
-    return sp.csr_matrix(X)
+    return sp.csr_matrix(X) if sp.issparse(X) else X
 
 
 def megabytes(X: Any) -> float:
     """What the caller's rows take."""
-    return sum(part.nbytes for part in (X.data, X.indices, X.indptr)) / 2**20
+    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum(part.nbytes for part in parts) / 2**20

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,16 +17,13 @@ from rich.table import Table
 Row = dict[str, Any]
 PACKAGES = (
     *("gbun", "numpy", "scipy", "numba", "scikit-learn"),
-    *("lightgbm", "xgboost", "xgboost-cpu", "catboost", "vowpalwabbit", "torch", "triton"),
+    *("lightgbm", "xgboost", "xgboost-cpu", "catboost", "vowpalwabbit", "torch", "triton", "pyspark", "optuna"),
 )
 
 
 def show(rows: list[Row], console: Console) -> None:
     """A table for each value of "table", with a column for each key its rows have."""
-    for title in dict.fromkeys(row["table"] for row in rows):
-        own = [row for row in rows if row["table"] == title]
-        columns = [key for key in dict.fromkeys(key for row in own for key in row) if key != "table"]
-        columns = [key for key in columns if any(row.get(key) not in (None, "") for row in own)]
+    for title, columns, own in tables(rows):
         table = Table(title=title, title_justify="left")
         for column in columns:
             numbers = any(isinstance(row.get(column), (int, float)) for row in own)
@@ -33,6 +31,14 @@ def show(rows: list[Row], console: Console) -> None:
         for row in own:
             table.add_row(*(cell(row.get(column)) for column in columns))
         console.print(table)
+
+
+def tables(rows: list[Row]) -> Iterator[tuple[str, list[str], list[Row]]]:
+    """For each value of "table" the columns in which its rows have anything, and these rows."""
+    for title in dict.fromkeys(row["table"] for row in rows):
+        own = [row for row in rows if row["table"] == title]
+        columns = [key for key in dict.fromkeys(key for row in own for key in row) if key != "table"]
+        yield title, [key for key in columns if any(row.get(key) not in (None, "") for row in own)], own
 
 
 def cell(value: Any) -> str:
@@ -67,6 +73,9 @@ def about(threads: int, quick: bool) -> dict[str, Any]:
         "quick": quick,
         "threads": threads,
         "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name)) is not None},
     }

@@ -1,0 +1,176 @@
+"""All experiments of the paper, one after the other, and a report in HTML of what is known.
+
+    python -m benchmarks.paper --data FOLDER [--only accuracy,bandwidth] [--quick] [--report docs/benchmarks] [--no-run]
+
+What an experiment has found before is not measured again. One that cannot be run here says why in the report; one that
+fails says so too, and the command then ends with an error after the others. --only and --no-run restrict what is
+measured, never what is reported. The report is index.html, which needs nothing else, with the findings beside it as
+JSON; a browser, if there is one, checks it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.paper import browser, page
+from benchmarks.paper.cells import Finding, Store
+from benchmarks.paper.experiment import Experiment, Plan, common, findings, folder, planned
+from benchmarks.paper.page import Section
+from benchmarks.speed.children import in_words
+from benchmarks.speed.timing import Failed
+
+NAMES = ("accuracy", "rounds", "scaling", "bandwidth", "uniformity", "classes")
+REPORT = Path("docs/benchmarks")
+
+
+class Reporter:
+    """Runs what is to be run, and remembers what went wrong."""
+
+    def __init__(self, plan: Plan, wanted: Sequence[str], console: Console) -> None:
+        self.plan, self.wanted, self.console = plan, wanted, console
+        self.broken: list[str] = []
+
+    def section(self, name: str, experiment: Experiment | Exception) -> Section:
+        """What is known of an experiment, after running it if it is wanted; or why it could not be imported."""
+        rerun = f"python -m benchmarks.paper.{name} {'--quick' if self.plan.quick else '--data FOLDER'}"
+        if isinstance(experiment, Exception):
+            return Section(name, name.capitalize(), reason=self._reason(name, experiment), rerun=rerun)
+        self.console.rule(experiment.title)
+        known, absent, reason = self._known(experiment)
+        rows, pictures = [], []
+        try:
+            rows, pictures = experiment.tables(known), experiment.draw(known, folder(self.plan.given))
+        except Exception as error:
+            reason = self._reason(name, error)
+        return Section(name, experiment.title, experiment.text, known, absent, rows, pictures, reason, rerun)
+
+    def _known(self, experiment: Experiment) -> tuple[list[Finding], list[str], str]:
+        """Findings, names of the cells that are missing, and why they are."""
+        name, reason = experiment.name, ""
+        try:
+            cells = experiment.cells(self.plan)
+        except Exception as error:
+            return self._cleaned(self._store(name).all()), [], self._reason(name, error)
+        if name in self.wanted:
+            try:
+                return self._cleaned(findings(experiment, self.plan, self.console)), [], ""
+            except Exception as error:
+                reason = self._reason(name, error)
+        store = self._store(name)
+        found = {cell.name: store.of(cell) for cell in cells}
+        absent = [cell for cell, finding in found.items() if finding is None]
+        if absent and not reason:
+            reason = "It was not run to its end: what is known is shown."
+        return self._cleaned([finding for finding in found.values() if finding is not None]), absent, reason
+
+    def _store(self, name: str) -> Store:
+        return Store(folder(self.plan.given) / f"{name}.json")
+
+    def _reason(self, name: str, error: Exception) -> str:
+        """What cannot be done here is a finding; anything else is an error, which is told at the end once more."""
+        if isinstance(error, Failed):
+            self.console.print(f"{name} cannot be run here: {error}", markup=False)
+            return f"It cannot be run here: {error}"
+        if name in self.wanted:
+            self.broken.append(name)
+            self.console.print("".join(traceback.format_exception(error)), markup=False)
+        return f"It failed: {in_words(error)}"
+
+    def _cleaned(self, found: Sequence[Finding]) -> list[Finding]:
+        """Findings as others may read them: a machine's folders are not their business."""
+        text = json.dumps([asdict(finding) for finding in found])
+        data = self.plan.given.data
+        hidden = {Path.cwd(): ".", Path.home(): "~"}
+        if data is not None:
+            hidden |= {data: "FOLDER", data.resolve(): "FOLDER"}
+        for path, name in sorted(hidden.items(), key=lambda item: -len(str(item[0]))):
+            if len(path.parts) > 1:
+                text = text.replace(json.dumps(str(path))[1:-1], name)
+        return [Finding(**one) for one in json.loads(text)]
+
+
+def imported() -> dict[str, Experiment | Exception]:
+    """Each module has an EXPERIMENT; what one needs may be missing."""
+    found: dict[str, Experiment | Exception] = {}
+    for name in NAMES:
+        try:
+            found[name] = import_module(f"benchmarks.paper.{name}").EXPERIMENT
+        except (ImportError, AttributeError) as error:
+            found[name] = error
+    return found
+
+
+def write(sections: Sequence[Section], into: Path, command: str, quick: bool) -> Path:
+    """The page, and what it was made of."""
+    into.mkdir(parents=True, exist_ok=True)
+    for section in sections:
+        beside = into / f"{section.name}.json"
+        beside.unlink(missing_ok=True)
+        if section.findings:
+            beside.write_text(json.dumps([asdict(finding) for finding in section.findings], indent=1) + "\n")
+    written = into / "index.html"
+    written.write_text(page.html(sections, command, quick), encoding="utf-8")
+    return written
+
+
+def check(written: Path, console: Console, screenshots: Path | None) -> list[str]:
+    """What a browser finds wrong with the page; that there is none is said."""
+    found = browser.find()
+    if found is None:
+        console.print(f"NOT CHECKED in a browser: there is none of {', '.join(browser.NAMES)}")
+        return []
+    if screenshots is not None:
+        console.print(*browser.screenshots(written, found, screenshots), sep="\n")
+    problems = browser.problems(written, len(NAMES), found)
+    widths = " and ".join(map(str, browser.WIDTHS))
+    console.print(*problems or [f"checked in {Path(found).name} at {widths} px: in order"], sep="\n", markup=False)
+    return problems
+
+
+def arguments(experiments: dict[str, Experiment | Exception]) -> tuple[Plan, list[str]]:
+    """The plan, and the names of what is to be run."""
+    parser = common("python -m benchmarks.paper", __doc__ or "")
+    parser.add_argument("--only", default=",".join(NAMES), help="experiments to run, separated by commas")
+    parser.add_argument("--no-run", action="store_true", help="report what is known, measure nothing")
+    parser.add_argument("--report", type=Path, help=f"{REPORT} by default, with --quick beside what was found")
+    parser.add_argument("--screenshots", type=Path, help="folder for pictures of the page in the browser")
+    for experiment in experiments.values():
+        if isinstance(experiment, Experiment):
+            experiment.options(parser)
+    plan = planned(parser)
+    wanted = plan.given.only.split(",")
+    if unknown := [name for name in wanted if name not in NAMES]:
+        parser.error(f"--only must name some of {', '.join(NAMES)}, got {', '.join(map(repr, unknown))}")
+    return plan, [] if plan.given.no_run else wanted
+
+
+def command_of(plan: Plan) -> str:
+    """What was typed, but for folders."""
+    given = ["FOLDER" if plan.given.data and word == str(plan.given.data) else word for word in sys.argv[1:]]
+    return shlex.join(["python", "-m", "benchmarks.paper", *given])
+
+
+def main() -> None:
+    experiments, console = imported(), Console(width=200)
+    plan, wanted = arguments(experiments)
+    reporter = Reporter(plan, wanted, console)
+    sections = [reporter.section(name, experiment) for name, experiment in experiments.items()]
+    into = plan.given.report or (folder(plan.given) / "report" if plan.quick else REPORT)
+    written = write(sections, into, command_of(plan), plan.quick)
+    console.print(f"written to {written}, {written.stat().st_size / 1e6:.2f} MB", markup=False)
+    problems = check(written, console, plan.given.screenshots)
+    if reporter.broken or problems:
+        sys.exit(f"failed: {', '.join([*reporter.broken, *(['the page'] if problems else [])])}")
+
+
+if __name__ == "__main__":
+    main()

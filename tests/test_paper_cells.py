@@ -1,0 +1,183 @@
+"""Cells of the paper's experiments: what was found is kept, whatever happens, and measured again only if it must be."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from benchmarks.paper import cells as module
+from benchmarks.paper.cells import Cell, Store, brief, run, words
+from benchmarks.paper.experiment import Experiment, Picture, main
+from benchmarks.speed.timing import Failed
+from rich.console import Console
+
+ROOT = Path(__file__).parents[1]
+
+
+class Bench:
+    """Cells that count how often they are run."""
+
+    def __init__(self, folder):
+        self.path, self.runs, self.told = folder / "some" / "bench.json", [], io.StringIO()
+
+    def cell(self, name, value=None, guess=1.0, **settings):
+        def measure():
+            self.runs.append(name)
+            if isinstance(value, BaseException):
+                raise value
+            return {"value": value}
+
+        return Cell(name, settings, measure, guess)
+
+    def run(self, *cells, again=False):
+        console = Console(file=self.told, width=200)
+        return run(cells, Store(self.path), lambda: {"date": "today"}, console, again)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_what_is_known_is_not_measured_again(bench):
+    cells = bench.cell("a", 1), bench.cell("b", 2)
+    first = bench.run(*cells)
+    assert bench.runs == ["a", "b"]
+    assert [f.found["value"] for f in first] == [1, 2]
+    assert first[0].about == {"date": "today"}
+    assert bench.run(*cells) == first
+    assert bench.runs == ["a", "b"]
+    assert "2 of 2 cells are known" in bench.told.getvalue()
+    bench.run(*cells, bench.cell("c", 3))
+    assert bench.runs == ["a", "b", "c"]
+    bench.run(*cells, again=True)
+    assert bench.runs == ["a", "b", "c", "a", "b"]
+
+
+def test_changed_settings_are_measured_again(bench):
+    bench.run(bench.cell("a", 1, rows=(1, 2)))
+    bench.run(bench.cell("a", 1, rows=[1, 2]))  # JSON knows no tuples
+    assert bench.runs == ["a"]
+    found = bench.run(bench.cell("a", 5, rows=(1, 3)))
+    assert bench.runs == ["a", "a"]
+    assert found[0].found == {"value": 5}
+    assert [f.settings for f in Store(bench.path).all()] == [{"rows": [1, 3]}]
+
+
+def test_a_reason_is_a_finding(bench):
+    failing = bench.cell("a", Failed("out of memory"))
+    for _ in range(2):
+        found = bench.run(failing, bench.cell("b", 2))
+        assert [(f.failed, f.found) for f in found] == [("out of memory", {}), ("", {"value": 2})]
+    assert bench.runs == ["a", "b"]
+    assert "out of memory; took" in bench.told.getvalue()
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), ValueError("a bug")], ids=["interrupted", "bug"])
+def test_what_was_found_before_an_end_is_kept(bench, end):
+    with pytest.raises(type(end)):
+        bench.run(bench.cell("a", 1), bench.cell("b", end), bench.cell("c", 3))
+    assert [f.name for f in Store(bench.path).all()] == ["a"]
+    bench.run(bench.cell("a", 1), bench.cell("b", 2), bench.cell("c", 3))
+    assert bench.runs == ["a", "b", "b", "c"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from benchmarks.paper.cells import Finding, Store
+store = Store(Path(sys.argv[1]))
+for number in range(10**6):
+    store.put(Finding("large", {}, 0.0, {}, {"numbers": [number] * 200_000}))
+"""
+
+
+def test_the_file_is_whole_whenever_the_process_is_killed(tmp_path):
+    path = tmp_path / "bench.json"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    for seconds in (0.0, 0.05, 0.13):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], env=environment)
+        try:
+            until = time.monotonic() + 60
+            begun = path.stat().st_mtime_ns if path.exists() else 0
+            while not path.exists() or path.stat().st_mtime_ns == begun:
+                assert time.monotonic() < until, "nothing was written in a minute"
+                time.sleep(0.01)
+            time.sleep(seconds)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert len(json.loads(path.read_text())[0]["found"]["numbers"]) == 200_000
+
+
+def test_the_time_left_goes_by_what_was_spent(bench, monkeypatch):
+    clock = iter([0.0, 10.0, 100.0, 130.0, 200.0, 201.0])  # 10 s, 30 s, 1 s
+    monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
+    bench.run(bench.cell("a", 1, guess=1.0), bench.cell("b", 2, guess=3.0), bench.cell("c", 3, guess=6.0))
+    lines = [line for line in bench.told.getvalue().splitlines() if "left" in line]
+    assert lines == ["[1/3] a, about 10 s left", "[2/3] b, about 1 min 30 s left", "[3/3] c, about 1 min 0 s left"]
+
+
+def test_words():
+    assert [words(s) for s in (3.2, 95, 3600 + 300)] == ["3 s", "1 min 35 s", "1 h 5 min"]
+    assert brief({"auc": 0.98765, "curve": [1, 2], "rounds": 12}) == "auc 0.9877, rounds 12"
+
+
+def tiny(bench):
+    """An experiment of two cells, of which one fails."""
+
+    def draw(findings, folder):
+        (folder / "tiny.svg").write_text("<svg/>")
+        return [Picture(folder / "tiny.svg", "nothing")]
+
+    return Experiment(
+        name="tiny",
+        title="Tiny",
+        text="A tiny experiment.",
+        cells=lambda plan: [
+            bench.cell("a", plan.given.value, data=str(plan.data), quick=plan.quick),
+            bench.cell("b", Failed("no luck")),
+        ],
+        tables=lambda findings: [{"table": "tiny", "cell": f.name, **f.found, "note": f.failed} for f in findings],
+        draw=draw,
+        options=lambda parser: parser.add_argument("--value", type=int, default=7),
+    )
+
+
+def test_the_command_line_of_an_experiment(bench, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tiny", "--data", str(tmp_path), "--value", "11"])
+    main(tiny(bench))
+    told = json.loads((tmp_path / "results/paper/tiny.json").read_text())
+    assert [(one["found"], one["failed"]) for one in told] == [({"value": 11}, ""), ({}, "no luck")]
+    assert told[0]["settings"] == {"data": str(tmp_path), "quick": False}
+    assert {"date", "cpu", "cores", "memory", "kernel", "python", "packages", "threads"} <= told[0]["about"].keys()
+    shown = capsys.readouterr().out
+    assert "no luck" in shown
+    assert "results/paper/tiny.svg" in shown
+    monkeypatch.setattr(sys, "argv", ["tiny", "--quick", "--data", str(tmp_path)])
+    main(tiny(bench))
+    told = json.loads((tmp_path / "results/paper_quick/tiny.json").read_text())
+    assert told[0]["settings"] == {"data": "None", "quick": True}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "nowhere"], "--data must be a folder, got 'nowhere'"),
+        (["--threads", "0"], "--threads must be at least 1, got 0"),
+    ],
+)
+def test_bad_arguments_are_told(bench, monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(sys, "argv", ["tiny", *arguments])
+    with pytest.raises(SystemExit):
+        main(tiny(bench))
+    assert message in capsys.readouterr().err
+    assert bench.runs == []

@@ -1,0 +1,91 @@
+"""The experiment of classes: its quick form runs, and losses are in its tables."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("lightgbm")
+pytest.importorskip("xgboost")
+
+from benchmarks.paper import classes
+from benchmarks.paper import classes_measure as measure
+from benchmarks.paper.cells import Finding, Store
+from benchmarks.paper.experiment import main
+from benchmarks.speed.data import Source
+
+
+@pytest.mark.parametrize("kind", [measure.DENSE, measure.SPARSE])
+def test_rows_have_all_classes_equally_often(kind):
+    X, y = measure.rows_of(kind, 3000, 1000)
+    assert X.shape == (3000, measure.COLUMNS[kind])
+    assert set(np.bincount(y, minlength=1000)) == {3}
+    again, _ = measure.rows_of(kind, 3000, 1000)
+    assert abs(X - again).max() == 0
+
+
+def test_who_is_slow_or_fails_is_recorded():
+    source = Source("rows", partial(measure.rows_of, measure.DENSE, 200, 5))
+    nothing = Source("nothing", partial(int, "no rows"))
+    started = {
+        measure.OURS: measure.starters(source, 16, 1)[measure.OURS],
+        measure.XGBOOST: measure.starters(nothing, 16, 1)[measure.XGBOOST],
+    }
+    ours, theirs = measure.taking_turns(started, sweeps=2, most_seconds=0.0).values()
+    assert (len(ours.seconds), ours.note) == (1, "its first round")
+    assert ours.median > 0
+    assert (theirs.median, theirs.note[:21]) == (None, "ValueError: invalid l")
+
+
+def seconds(n_classes, **medians):
+    told = {"kind": "dense", "n_classes": n_classes, "K": 64}
+    found = {f"{name} s": medians.get(name) for name in measure.LEARNERS}
+    notes = {name: {"note": "" if medians.get(name) else "no answer in 600 s"} for name in measure.LEARNERS}
+    return Finding(f"dense {n_classes}", told, 1.0, {}, {**found, "learners": notes})
+
+
+def test_growth_is_from_the_fewest_to_the_most():
+    findings = [
+        seconds(1000, gbun=2.0, LightGBM=90.0),
+        seconds(10, gbun=0.5, LightGBM=0.9, XGBoost=1.5),
+        Finding("bytes", {"classes": 10, "K": 64, "rounds": 6}, 1.0, {}, {}, "no network"),
+    ]
+    rows = classes.tables(findings)
+    growth = next(row for row in rows if row["table"] == classes.GROWTH)
+    assert (growth["fewest"], growth["most"]) == (10, 1000)
+    assert (growth["gbun"], growth["LightGBM"], growth["XGBoost"]) == (4.0, pytest.approx(100.0), None)
+    most = next(row for row in rows if row.get("classes") == 1000)
+    assert most["LightGBM / gbun"] == 45.0
+    assert "XGBoost: no answer in 600 s" in most["note"]
+    assert "no network" in [row.get("note") for row in rows]
+
+
+def test_formulas():
+    found = measure.by_formula(10, 64)
+    assert found["LightGBM"] == 10 * 100 * 255 * 16 * 64 / 2
+    assert found["XGBoost"] == 10 * 100 * 256 * 16 * 32
+    assert found[measure.PER_CLASS] == 4 * (10 * (2080 + 64) + 128)
+
+
+def test_the_quick_form(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["classes", "--quick", "--threads", "1", "--output", str(tmp_path)])
+    main(classes.EXPERIMENT)
+    assert "Traceback" not in capsys.readouterr().out
+    found = Store(tmp_path / "classes.json").all()
+    assert [finding.failed for finding in found] == [""] * 3
+    sent = [finding.found["bytes"] for finding in found if "bytes" in finding.found]
+    assert sent[0] < sent[1]
+    for finding in found[2:]:
+        assert all(finding.found[f"{name} s"] > 0 for name in measure.LEARNERS), finding.name
+    assert (tmp_path / "classes.svg").exists()
+
+
+def test_bad_neurons_are_told(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["classes", "--class-neurons", "64,many"])
+    with pytest.raises(SystemExit):
+        main(classes.EXPERIMENT)
+    assert "must be numbers such as 64,256, got '64,many'" in capsys.readouterr().err

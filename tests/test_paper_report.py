@@ -1,0 +1,179 @@
+"""The report: it says what was run and what was not, and a real browser can read it on a phone."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from benchmarks.paper import __main__ as command
+from benchmarks.paper import browser, page
+from benchmarks.paper.cells import Cell, Finding
+from benchmarks.paper.experiment import Experiment, Picture
+from benchmarks.paper.page import Section
+from benchmarks.speed import report
+from benchmarks.speed.timing import Failed
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+BROWSER = browser.find()
+needs_browser = pytest.mark.skipif(BROWSER is None, reason=f"there is no browser: {', '.join(browser.NAMES)}")
+MANY = [f"a column with a name {number}" for number in range(30)]
+
+
+def drawn(path):
+    figure = Figure(figsize=(12.0, 3.0))
+    FigureCanvasAgg(figure)
+    figure.subplots().plot([1, 2, 3])
+    figure.savefig(path)
+    return Picture(path, f"A {path.suffix} & its caption")
+
+
+def experiment(name, **more):
+    """An experiment with a goal, a table wider than any screen, and pictures of both kinds."""
+
+    def cells(plan):
+        found = {"score": 0.9, "where": f"{plan.given.data}/rows"}
+        return [Cell("first <b>", {}, lambda: found), Cell("second", {}, failing)]
+
+    def failing():
+        raise Failed("no answer in 600 s")
+
+    def tables(findings):
+        wide = {"table": f"{name}: wide", "cell": "w" * 300, **dict.fromkeys(MANY, 1234567)}
+        return [
+            wide,
+            report.goal(name, "score", 0.9 if findings else None, least=0.8),
+            report.goal(name, "cost", 2, most=1),
+        ]
+
+    told = {
+        "cells": cells,
+        "tables": tables,
+        "draw": lambda findings, folder: [drawn(folder / f"{name}.svg"), drawn(folder / f"{name}.png")],
+    }
+    return Experiment(name=name, title=f"Of {name}", text="What was done <here>.", **told | more)
+
+
+def cannot(plan):
+    raise Failed("network namespaces need root")
+
+
+def breaks(findings):
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs the command with some experiments in a folder of its own; what it printed, and its page."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+
+    def run(*arguments, **experiments):
+        monkeypatch.setattr(command, "NAMES", tuple(experiments))
+        monkeypatch.setattr(command, "imported", lambda: experiments)
+        monkeypatch.setattr(sys, "argv", ["paper", "--data", str(tmp_path / "data"), *arguments])
+        ended = ""
+        try:
+            command.main()
+        except SystemExit as end:
+            ended = str(end.code)
+        told, written = capsys.readouterr(), tmp_path / "docs/benchmarks/index.html"
+        return ended, told.out + told.err, written.read_text() if written.exists() else ""
+
+    return run
+
+
+def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path):
+    ended, shown, written = run(
+        accuracy=experiment("accuracy"),
+        bandwidth=experiment("bandwidth", cells=cannot),
+        rounds=experiment("rounds", tables=breaks),
+        scaling=ModuleNotFoundError("No module named 'optuna'"),
+        classes=experiment("classes"),
+    )
+    assert ended == "failed: rounds, scaling"
+    assert "ZeroDivisionError: a bug" in shown
+    for said in (
+        "It cannot be run here: network namespaces need root",
+        "It failed: ZeroDivisionError: a bug",
+        "It failed: ModuleNotFoundError: No module named &#x27;optuna&#x27;",
+        "no answer in 600 s",
+        "What was done &lt;here&gt;.",
+        "2 met, 3 not met, 1 not measured",
+        "--data FOLDER",
+    ):
+        assert said in written
+    assert str(tmp_path) not in written
+    told = json.loads((tmp_path / "docs/benchmarks/accuracy.json").read_text())
+    assert [one["failed"] for one in told] == ["", "no answer in 600 s"]
+    assert told[0]["found"]["where"] == "FOLDER/rows"
+    assert not (tmp_path / "docs/benchmarks/bandwidth.json").exists()
+    if BROWSER is not None:
+        assert "px: in order" in shown
+
+
+def test_what_is_not_run_is_said(run, monkeypatch):
+    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
+    ended, shown, written = run("--only", "accuracy", accuracy=experiment("accuracy"), classes=experiment("classes"))
+    assert ended == ""
+    assert "NOT CHECKED in a browser: there is none of no-such-browser" in shown
+    assert "2 of 2 planned cells were measured" in written
+    assert "2 cells were not run" in written
+    assert written.count("It was not run to its end") == 1
+    assert "<li>first &lt;b&gt;</li>" in written
+    _, shown, again = run("--no-run", accuracy=experiment("accuracy"), classes=experiment("classes"))
+    assert "2 of 2 planned cells were measured" in again
+    assert "[1/" not in shown
+
+
+def test_a_name_that_is_none_is_told(run):
+    ended, told, written = run("--only", "accuracy,speed", accuracy=experiment("accuracy"))
+    assert (ended, written) == ("2", "")
+    assert "--only must name some of accuracy, got 'speed'" in told
+
+
+def test_machine_and_dates_are_all_there_were():
+    abouts = [
+        report.about(2, False) | {"date": "2026-11-01T00:00:00+00:00", "python": "3.10.1"},
+        report.about(2, False),
+    ]
+    findings = [Finding("a", {}, 5.0, about, {"x": 1}) for about in abouts]
+    written = page.html([Section("some", "Some", findings=findings)], "python", quick=True)
+    assert f"Measured 2026-11-01 to {abouts[1]['date'][:10]}" in written
+    assert f"3.10.1; {abouts[1]['python']}" in written
+    assert "A quick run" in written
+    assert "numpy" in written
+
+
+def test_a_picture_of_another_kind_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"a picture must be one of .svg, .png, got 'a.pdf'"):
+        page.figure("title", Picture(tmp_path / "a.pdf", "caption"))
+
+
+BAD = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width"><title>Bad</title>
+<section><div style="width: 400px">wider than a phone</div>
+<img alt="gone" src="data:image/png;base64,AAAA"><table><caption>bare</caption><tr><td>1</td></tr></table></section>
+<script>console.error("something is wrong")</script>"""
+
+
+@needs_browser
+def test_the_check_fails_on_a_page_that_is_bad(tmp_path):
+    (tmp_path / "bad.html").write_text(BAD)
+    found = browser.problems(tmp_path / "bad.html", 2, BROWSER)
+    assert any("at 360 px the page is 4" in problem and "scrolls sideways" in problem for problem in found)
+    assert not any("1280" in problem and "sideways" in problem for problem in found)
+    for width in browser.WIDTHS:
+        assert f"at {width} px a picture does not load: gone" in found
+        assert f"at {width} px a table has no header cells or no caption: bare1" in [p.replace("\n", "") for p in found]
+        assert f"at {width} px there are 1 sections, expected 2" in found
+    assert any(problem == "the console says: something is wrong" for problem in found)
+
+
+@needs_browser
+def test_a_screenshot_is_made(tmp_path):
+    good = '<!DOCTYPE html><html lang="en"><title>Good</title><p>Good.'
+    (tmp_path / "good.html").write_text(good)
+    written = browser.screenshots(tmp_path / "good.html", BROWSER, tmp_path / "shots", widths=(360,))
+    assert [path.name for path in written] == ["good_360.png"]
+    assert written[0].read_bytes().startswith(b"\x89PNG")
