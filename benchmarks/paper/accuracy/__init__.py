@@ -20,15 +20,15 @@ from benchmarks.paper.accuracy.tables import tables
 from benchmarks.paper.experiment import Experiment
 
 TEXT = """\
-The paper tunes GBUN, XGBoost and LightGBM by grid search over model size, shrinkage and L2 penalty with 300 rounds, and
-prints the best score on test rows over all rounds and settings. Here each learner, CatBoost and a linear model
+The paper tunes GBUN, XGBoost and LightGBM by grid search over model size, shrinkage and L2 penalty with 300 rounds,
+and prints the best score on test rows over all rounds and settings. Here each learner, CatBoost and a linear model
 too, has the same seconds of an Optuna study on a fifth of the training rows; its first trial has the learner's own
-defaults. The best settings are trained on all training rows with several seeds and judged on test rows: AUC for
-two classes, accuracy for more, R2 for regression. A trial may take half of the budget, a refit two; who is not done by then
-is judged as it is. The paper's metric for several classes is macro-averaged precision, called mAP there.
-One column has the paper's protocol, chosen on test rows: a constant start, one softmax, no scaling, and as much
-of its grid as the budget has time for; one Hessian is shared by all classes. Where the sets differ from the
-paper's (rcv1 and epsilon are samples, aloi has other features, news20 other splits), its figures are beside ours for a
-look only. XGBoost, LightGBM and CatBoost read sparse rows as they are; the linear model may choose tf-idf for counts."""
+defaults. The best settings are trained on all training rows with several seeds and judged on test rows: AUC for two
+classes, accuracy for more, R2 for regression. A trial may take half of the budget, a refit two; who is not done by
+then is judged as it is. The paper's metric for several classes is macro-averaged precision, called mAP there. One
+column has the paper's protocol, chosen on test rows: a constant start, one softmax, no scaling, and as much of its
+grid as the budget has time for; one Hessian is shared by all classes. Where the sets differ from the paper's (rcv1
+and epsilon are samples, aloi has other features, news20 other splits), its figures are beside ours for a look only.
+XGBoost, LightGBM and CatBoost read sparse rows as they are; the linear model may choose tf-idf for counts."""
 
 EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, options)

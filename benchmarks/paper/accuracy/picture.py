@@ -15,8 +15,8 @@ from benchmarks.paper.experiment import Picture
 from benchmarks.speed.picture import COLOURS
 
 CAPTION = (
-    "Convergence with the settings that were found: the score on test rows after each round, against rounds and against "
-    "the seconds since training began. gbun begins with its start, round 0."
+    "Convergence with the settings that were found: the score on test rows after each round, against rounds and "
+    "against the seconds since training began. gbun begins with its start, round 0."
 )
 
 
