@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.cells import Finding
 from benchmarks.paper.experiment import Picture
-from benchmarks.speed.picture import COLOURS
 
 CAPTION = (
     "Convergence with the settings that were found: the score on test rows after each round, against rounds and "
@@ -21,6 +17,9 @@ CAPTION = (
 
 
 def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, as every child process reads this file
+    from matplotlib.figure import Figure
+
     curved = [finding for finding in findings if "curve" in finding.found]
     names = list(dict.fromkeys(finding.settings["data"] for finding in curved))
     if not names:
@@ -39,6 +38,8 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
 
 
 def _panel(ax: Any, findings: Sequence[Finding], against: str) -> None:
+    from benchmarks.speed.picture import COLOURS
+
     for finding in findings:
         title, curve = LEARNERS[finding.settings["learner"]].title, finding.found["curve"]
         ax.plot(curve[against], curve["scores"], color=COLOURS[title], label=title)

@@ -61,7 +61,7 @@ def tuned(tuning: Tuning) -> dict[str, Any]:
         found |= {"papers": fmean(one["papers"] for one in refits), "refits": refits, "failures": search.failures}
         found["refitting"] = sum(one["seconds"] for one in refits)
         if tuning.curve:
-            found["curve"] = _curve(worker, best, tuning, search.facts["metric"])
+            found |= _curve(worker, best, tuning, search.facts["metric"])
         return found
     finally:
         search.close()
@@ -137,13 +137,18 @@ def _of(best: dict[str, Any]) -> dict[str, Any]:
 def _refit(worker: Worker, best: dict[str, Any], tuning: Tuning, seed: int) -> dict[str, Any]:
     most = REFIT * tuning.budget
     asked = request("refit", settings=best["settings"], rounds=best["rounds"], seed=seed, seconds=most)
-    seconds, answer = worker.ask(asked, 2 * most + LAST_ROUND)
+    try:
+        seconds, answer = worker.ask(asked, 2 * most + LAST_ROUND)
+    except Failed as failure:
+        raise Failed(f"training on all rows: {failure}") from None
     return {**answer, "seconds": seconds}
 
 
 def _curve(worker: Worker, best: dict[str, Any], tuning: Tuning, metric: str) -> dict[str, Any]:
-    """As many rounds as the paper's figure has, or as the budget has time for."""
+    """As many rounds as the paper's figure has, or as the budget has time for; without it the scores stand."""
     settings: Settings = best["settings"]
     asked = request("curve", settings=settings, rounds=ROUNDS, seconds=tuning.budget, metric=metric)
-    _, answer = worker.ask(asked, 2 * tuning.budget + LAST_ROUND)
-    return dict(answer)
+    try:
+        return {"curve": worker.ask(asked, 2 * tuning.budget + LAST_ROUND)[1]}
+    except Failed as failure:
+        return {"no curve": str(failure)}

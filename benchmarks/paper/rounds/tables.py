@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from benchmarks.paper.accuracy.figures import SECONDS
 from benchmarks.paper.cells import Finding
 from benchmarks.paper.experiment import Picture
 from benchmarks.paper.rounds.learners import TITLES
-from benchmarks.speed.picture import bars
 from benchmarks.speed.report import Row
 from benchmarks.speed.timing import ratio
 
@@ -77,6 +73,11 @@ def _full(finding: Finding) -> list[Row]:
 
 
 def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, as every child process reads this file
+    from matplotlib.figure import Figure
+
+    from benchmarks.speed.picture import bars
+
     rows = [row for finding in findings for row in _full(finding) if row["mean"] is not None]
     if not rows:
         return []
