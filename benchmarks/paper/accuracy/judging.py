@@ -39,7 +39,7 @@ def auc_error(auc: float, positive: int, negative: int) -> float:
     """As Hanley and McNeil (1982) have it.
 
     >>> round(auc_error(0.9, 100, 100), 4)
-    0.0219
+    0.0226
     """
     both_positive, both_negative = auc / (2.0 - auc), 2.0 * auc**2 / (1.0 + auc)
     spread = (positive - 1) * (both_positive - auc**2) + (negative - 1) * (both_negative - auc**2)

@@ -12,7 +12,8 @@ from benchmarks.paper.accuracy.tuning import MEMORY, Tuning, tuned
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Plan
 
-QUICK_BUDGET, QUICK_SEEDS = 0.7, 2
+QUICK_BUDGET, QUICK_SEEDS = 0.5, 2
+QUICK_WHOLE, QUICK_LEARNERS = "classes", ("gbun", "lightgbm")  # all learners on this set, these on the others
 PROTOCOL = "paper's protocol"
 CURVES_OF = ("letter", "news20_multi", "rcv1_binary", "aloi", "book_crossing", "classes")
 CURVES_BY = ("gbun", "xgboost", "lightgbm")
@@ -35,8 +36,9 @@ def cells(plan: Plan) -> list[Cell]:
             raise SystemExit(f"--{name.replace('_', '-')} must be positive, got {getattr(given, name)}")
     found = []
     for one in chosen:
-        found += [_tuned(plan, one, learner) for learner in learners]
-        if not one.tabular and "gbun" in learners:
+        few = plan.quick and not given.learners and one.name != QUICK_WHOLE
+        found += [_tuned(plan, one, learner) for learner in (QUICK_LEARNERS if few else learners)]
+        if not one.tabular and not few and "gbun" in learners:
             found.append(_protocol(plan, one))
     return found
 
