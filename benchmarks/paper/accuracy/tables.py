@@ -132,9 +132,12 @@ def _settings(data: str, title: str, finding: Finding) -> Row:
     if finding.failed:
         return {**row, "note": finding.failed}
     found = finding.found
-    notes = [f"{len(found['failures'])} trials failed, {found['failures'][0]}"] if found["failures"] else []
+    reasons = dict.fromkeys(one["why"] for one in found["failures"])
+    notes = [f"{len(found['failures'])} trial(s) failed: {', '.join(reasons)}"] if reasons else []
     if cut := sum(one["cut"] for one in found["refits"]):
-        notes.append(f"{cut} refits were cut off by the clock")
+        notes.append(f"{cut} refit(s) cut off by the clock")
+    if "no curve" in found:
+        notes.append(f"no curve: {found['no curve']}")
     return {
         **row,
         "trials": found["trials"],

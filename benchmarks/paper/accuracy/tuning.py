@@ -79,7 +79,7 @@ class Search:
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.failed_state = optuna.trial.TrialState.FAIL
         self.trials: list[dict[str, Any]] = []
-        self.failures: list[str] = []
+        self.failures: list[dict[str, Any]] = []
         self.seconds: list[float] = []
         self.facts: dict[str, Any] = {}
         self.worker: Worker | None = None
@@ -107,7 +107,7 @@ class Search:
             _, answer = worker.ask(asked, within + GRACE * self.tuning.budget)
         except Failed as failure:
             self.study.tell(trial, state=self.failed_state)
-            self.failures.append(f"{settings or 'defaults'}: {failure}")
+            self.failures.append({"settings": settings, "why": str(failure)})
             self.close()
         else:
             self.study.tell(trial, answer["score"])
@@ -117,7 +117,7 @@ class Search:
     def best(self) -> dict[str, Any]:
         """Of equals the first."""
         if not self.trials:
-            raise Failed(f"no trial ended in {self.tuning.budget:g} s; {self.failures[0]}")
+            raise Failed(f"no trial ended in {self.tuning.budget:g} s: {self.failures[0]['why']}")
         return max(self.trials, key=lambda trial: float(trial["score"]))
 
     def close(self) -> None:
