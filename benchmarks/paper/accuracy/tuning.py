@@ -22,7 +22,7 @@ from benchmarks.speed.timing import Failed
 MEMORY = 12 * 10**9
 START = 300.0  # seconds to read rows and to warm up; in nobody's budget
 MOST_OF_BUDGET = 0.5  # that a trial may take, so that there are at least two
-GRACE = 0.5  # of the budget: a round, or a linear start, that is under way when time is up may end
+GRACE, LEAST_GRACE = 0.5, 5.0  # of the budget, and seconds: a round that is under way when time is up may end
 REFIT = 2.0  # budgets that a refit may take; then it is what it is after that round
 LAST_ROUND = 60.0  # seconds, beside as much again as the refit had, for its last round and the test rows
 
@@ -104,7 +104,7 @@ class Search:
         began = perf_counter()
         try:
             asked = request("attempt", settings=settings, seconds=within)
-            _, answer = worker.ask(asked, within + GRACE * self.tuning.budget)
+            _, answer = worker.ask(asked, within + max(GRACE * self.tuning.budget, LEAST_GRACE))
         except Failed as failure:
             self.study.tell(trial, state=self.failed_state)
             self.failures.append({"settings": settings, "why": str(failure)})

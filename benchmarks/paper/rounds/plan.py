@@ -17,7 +17,7 @@ from benchmarks.speed.children import Limits, Worker, together
 from benchmarks.speed.timing import Times, interleave
 
 SETS = ("letter", "epsilon", "news20_binary", "rcv1_binary", "aloi", "news20_multi", "book_crossing")
-QUICK_SETS, QUICK_SECONDS, QUICK_SIZE = ("clicks", "classes"), 0.5, 32
+QUICK_SETS, QUICK_SECONDS, QUICK_SIZE, QUICK_ROUNDS = ("clicks", "classes"), 0.5, 32, 10
 MEMORY, START = 7 * 10**9, 300.0  # for each, as all are alive at once; a first round may take long with 1000 classes
 
 
@@ -37,24 +37,25 @@ def cells(plan: Plan) -> list[Cell]:
         raise SystemExit(f"--round-seconds must be positive, got {seconds}")
     if size < 2 or size & (size - 1):
         raise SystemExit(f"--round-size must be a power of two, as trees of a depth have leaves, got {size}")
+    rounds = QUICK_ROUNDS if plan.quick else ROUNDS
     found = []
     for name in (name for name in wanted if name in known):
         settings = {"data": name, "source": known[name].source, "seconds": seconds, "size": size}
-        settings |= {"threads": plan.threads, "memory": MEMORY, "rounds": ROUNDS}
-        work = partial(compare, name, plan.data, size, seconds, plan.threads)
+        settings |= {"threads": plan.threads, "memory": MEMORY, "rounds": rounds}
+        work = partial(compare, name, plan.data, size, seconds, rounds, plan.threads)
         found.append(Cell(name, settings, work, len(BUILDS) * (1.5 * seconds + 4.0)))
     return found
 
 
-def compare(name: str, folder: Path | None, size: int, seconds: float, threads: int) -> dict[str, Any]:
-    """What each learner's rounds took, by its name. One that fails has the reason in its note."""
+def compare(name: str, folder: Path | None, size: int, seconds: float, rounds: int, threads: int) -> dict[str, Any]:
+    """What each learner's rounds took, at most so many of them, by its name. One that fails has the reason in its note."""
     limits = Limits(MEMORY, START + 2 * seconds)
     start = {
         learner: partial(Worker, build, name, folder, size, threads, limits=limits) for learner, build in BUILDS.items()
     }
     with together(start) as (workers, failed):
         units = {learner: worker.unit("round") for learner, worker in workers.items()}
-        times = interleave(units, ROUNDS, seconds)
+        times = interleave(units, rounds, seconds)
         found = {learner: {**workers[learner].facts, **_figures(times[learner])} for learner in times}
     return {**found, **{learner: {"note": note} for learner, note in failed.items()}}
 
