@@ -48,7 +48,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def compare(name: str, folder: Path | None, size: int, seconds: float, rounds: int, threads: int) -> dict[str, Any]:
-    """What each learner's rounds took, at most so many of them, by its name. One that fails has the reason in its note."""
+    """What each learner's rounds took, by its name. One that fails has the reason in its note."""
     limits = Limits(MEMORY, START + 2 * seconds)
     start = {
         learner: partial(Worker, build, name, folder, size, threads, limits=limits) for learner, build in BUILDS.items()
