@@ -247,7 +247,7 @@ def test_cells_of_a_plan():
         return EXPERIMENT.cells(Plan(None, True, 1, parser.parse_args(words)))
 
     names = [cell.name for cell in planned()]
-    assert len(set(names)) == len(names) == 5 + 1 + 2 + 2
+    assert len(set(names)) == len(names) == 1 + (5 + 1) + 2
     assert [cell.name for cell in planned("--sets", "clicks", "--learners", "linear")] == ["clicks / linear"]
     with pytest.raises(SystemExit, match="--sets must be some of clicks,classes,friedman, got letter"):
         planned("--sets", "letter,clicks")

@@ -13,7 +13,7 @@ from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Plan
 
 QUICK_BUDGET, QUICK_SEEDS = 0.5, 2
-QUICK_WHOLE, QUICK_LEARNERS = "classes", ("gbun", "lightgbm")  # all learners on this set, these on the others
+QUICK_LEARNERS = {"clicks": ("gbun",), "friedman": ("gbun", "lightgbm")}  # on other sets all of them
 PROTOCOL = "paper's protocol"
 CURVES_OF = ("letter", "news20_multi", "rcv1_binary", "aloi", "book_crossing", "classes")
 CURVES_BY = ("gbun", "xgboost", "lightgbm")
@@ -36,8 +36,8 @@ def cells(plan: Plan) -> list[Cell]:
             raise SystemExit(f"--{name.replace('_', '-')} must be positive, got {getattr(given, name)}")
     found = []
     for one in chosen:
-        few = plan.quick and not given.learners and one.name != QUICK_WHOLE
-        found += [_tuned(plan, one, learner) for learner in (QUICK_LEARNERS if few else learners)]
+        few = QUICK_LEARNERS.get(one.name) if plan.quick and not given.learners else None
+        found += [_tuned(plan, one, learner) for learner in (few or learners)]
         if not one.tabular and not few and "gbun" in learners:
             found.append(_protocol(plan, one))
     return found
