@@ -24,8 +24,8 @@ def test_rounds_of_all_learners(name, tmp_path):
     pytest.importorskip("lightgbm")
     pytest.importorskip("xgboost")
     found = compare(name, None, 16, 30.0, 4, 1)
-    assert set(found) == {"gbun", "xgboost", "lightgbm"}
-    for one in found.values():
+    assert set(found["learners"]) == {"gbun", "xgboost", "lightgbm"}
+    for one in found["learners"].values():
         assert one["note"] == ""
         assert one["rounds"] == 4
         assert one["median"] > 0
@@ -40,7 +40,7 @@ def test_rounds_of_all_learners(name, tmp_path):
 def test_losses_failures_and_the_papers_figures_are_told():
     one = {"setup": 0.1, "first": 0.5, "rounds": 9, "deviation": 0.1, "median": 1.0, "note": ""}
     found = {"gbun": {**one, "mean": 3.0}, "lightgbm": {**one, "mean": 1.5}, "xgboost": {"note": "out of memory"}}
-    rows = EXPERIMENT.tables([Finding("aloi", {"data": "aloi", "size": 64}, 1.0, {}, found)])
+    rows = EXPERIMENT.tables([Finding("aloi", {"data": "aloi", "size": 64}, 1.0, {}, {"learners": found})])
     (row,) = (row for row in rows if row["table"] == TABLE)
     assert row["in words"] == "gbun takes 2.0 times as long as LightGBM"
     assert row["XGBoost"] == "none: out of memory"

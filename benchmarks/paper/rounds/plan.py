@@ -48,7 +48,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def compare(name: str, folder: Path | None, size: int, seconds: float, rounds: int, threads: int) -> dict[str, Any]:
-    """What each learner's rounds took, by its name. One that fails has the reason in its note."""
+    """What each learner's rounds took, by its name among "learners". One that fails has the reason in its note."""
     limits = Limits(MEMORY, START + 2 * seconds)
     start = {
         learner: partial(Worker, build, name, folder, size, threads, limits=limits) for learner, build in BUILDS.items()
@@ -57,7 +57,9 @@ def compare(name: str, folder: Path | None, size: int, seconds: float, rounds: i
         units = {learner: worker.unit("round") for learner, worker in workers.items()}
         times = interleave(units, rounds, seconds)
         found = {learner: {**workers[learner].facts, **_figures(times[learner])} for learner in times}
-    return {**found, **{learner: {"note": note} for learner, note in failed.items()}}
+    found |= {learner: {"note": note} for learner, note in failed.items()}
+    medians = {f"{learner} median": one["median"] for learner, one in found.items() if one.get("median") is not None}
+    return {**medians, "learners": found}
 
 
 def _figures(times: Times) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def tables(findings: Sequence[Finding]) -> list[Row]:
 
 
 def _row(finding: Finding) -> Row:
-    name, found = finding.settings["data"], finding.found
+    name, found = finding.settings["data"], finding.found.get("learners", {})
     row: Row = {"table": TABLE, "data": name, "K": finding.settings["size"]}
     if finding.failed:
         return {**row, "in words": finding.failed}
@@ -63,11 +63,11 @@ def _plus_minus(mean: float, deviation: float | None) -> str:
 
 def _full(finding: Finding) -> list[Row]:
     data, size = finding.settings["data"], finding.settings["size"]
-    rows = []
-    for learner, one in finding.found.items():
+    rows, found = [], finding.found.get("learners", {})
+    for learner, one in found.items():
         row = {"table": FULL, "data": data, "learner": TITLES[learner], "K": size}
         row |= {key: one.get(key) for key in ("setup", "first", "rounds", "mean", "deviation", "median")}
-        ours = finding.found.get("gbun", {}).get("mean")
+        ours = found.get("gbun", {}).get("mean")
         rows.append({**row, "gbun's mean of its": ratio(ours, one.get("mean")), "note": one["note"]})
     return rows
 
