@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from rich.console import Console
 
 from benchmarks.speed.timing import Failed
+
+Given, Made = TypeVar("Given"), TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -67,25 +71,69 @@ class Store:
 
 
 def run(
-    cells: Sequence[Cell], store: Store, about: Callable[[], Mapping[str, Any]], console: Console, again: bool = False
+    cells: Sequence[Cell],
+    store: Store,
+    about: Callable[[], Mapping[str, Any]],
+    console: Console,
+    again: bool = False,
+    jobs: int = 1,
 ) -> list[Finding]:
     """What all cells have found, in their order; those that the store does not know are run, and told of as they end.
 
-    The time left is that of the cells run so far, in proportion to the guesses.
+    `jobs` of them run side by side. The time left is that of the cells run so far, in proportion to the guesses.
     """
     known = {} if again else {cell.name: finding for cell in cells if (finding := store.of(cell)) is not None}
     missing = [cell for cell in cells if cell.name not in known]
     if known:
         console.print(f"{len(known)} of {len(cells)} cells are known from {store.path}")
     spent = guessed = 0.0
-    for number, cell in enumerate(missing):
-        left = sum(one.guess for one in missing[number:]) * (spent / guessed if guessed else 1.0)
-        console.print(f"[{number + 1}/{len(missing)}] {cell.name}, about {words(left)} left", markup=False)
-        known[cell.name] = finding = _measured(cell, about())
+
+    def begun(number: int) -> Finding:
+        left = sum(one.guess for one in missing[number:]) * (spent / guessed if guessed else 1.0) / jobs
+        console.print(f"[{number + 1}/{len(missing)}] {missing[number].name}, about {words(left)} left", markup=False)
+        return _measured(missing[number], about())
+
+    numbers = range(len(missing))
+    for finding in map(begun, numbers) if jobs == 1 else side_by_side(begun, numbers, jobs):
+        known[finding.name] = finding
         store.put(finding)
-        spent, guessed = spent + finding.seconds, guessed + cell.guess
-        console.print(f"    {finding.failed or brief(finding.found)}; took {words(finding.seconds)}", markup=False)
+        spent += finding.seconds
+        guessed += next(cell.guess for cell in missing if cell.name == finding.name)
+        named = "" if jobs == 1 else f"{finding.name}: "
+        told = finding.failed or brief(finding.found)
+        console.print(f"    {named}{told}; took {words(finding.seconds)}", markup=False)
     return [known[cell.name] for cell in cells]
+
+
+def side_by_side(work: Callable[[Given], Made], all_given: Iterable[Given], jobs: int) -> Iterator[Made]:
+    """What `work` makes of each, as it ends, in `jobs` threads.
+
+    They are daemons, and results are taken by the caller's thread: an interrupt ends all at once, and what a child
+    process that it killed has to say is not kept.
+    """
+    waiting: SimpleQueue[Given] = SimpleQueue()
+    made: SimpleQueue[tuple[Made | None, BaseException | None]] = SimpleQueue()
+    for given in (listed := list(all_given)):
+        waiting.put(given)
+
+    def serve() -> None:
+        while True:
+            try:
+                given = waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                made.put((work(given), None))
+            except BaseException as error:
+                made.put((None, error))
+
+    for _ in range(jobs):
+        Thread(target=serve, daemon=True).start()
+    for _ in listed:
+        result, error = made.get()
+        if error is not None:
+            raise error
+        yield cast("Made", result)
 
 
 def _measured(cell: Cell, about: Mapping[str, Any]) -> Finding:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -56,7 +57,12 @@ class Experiment:
 def findings(experiment: Experiment, plan: Plan, console: Console) -> list[Finding]:
     """What the cells of a plan have found; those that are missing are measured."""
     store = Store(folder(plan.given) / f"{experiment.name}.json")
-    return run(experiment.cells(plan), store, lambda: report.about(plan.threads, plan.quick), console, plan.given.again)
+    jobs = plan.given.jobs
+
+    def about() -> dict[str, Any]:
+        return {**report.about(plan.threads, plan.quick), "jobs": jobs}
+
+    return run(experiment.cells(plan), store, about, console, plan.given.again, jobs)
 
 
 def main(experiment: Experiment) -> None:
@@ -78,6 +84,9 @@ def common(prog: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="a tiny form on generated rows")
     parser.add_argument("--again", action="store_true", help="measure also what is known already")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="cells measured side by side; seconds then disturb each other"
+    )
     parser.add_argument("--output", type=Path, help=f"{RESULTS} by default, {QUICK_RESULTS} with --quick")
     return parser
 
@@ -88,6 +97,8 @@ def planned(parser: argparse.ArgumentParser) -> Plan:
         parser.error(f"--data must be a folder, got {str(given.data)!r}")
     if given.threads < 1:
         parser.error(f"--threads must be at least 1, got {given.threads}")
+    if given.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {given.jobs}")
     return Plan(None if given.quick else given.data, given.quick, given.threads, given)
 
 

@@ -1,0 +1,160 @@
+"""What the cells have found, as tables: the ten sets, the tabular ones, who beats whom, settings, and the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.paper.accuracy.figures import SCORES
+from benchmarks.paper.accuracy.learners import BOOSTERS, LEARNERS
+from benchmarks.paper.accuracy.plan import PROTOCOL
+from benchmarks.paper.accuracy.sets import TEN
+from benchmarks.paper.accuracy.verdicts import NOISE, Standing, compare, holds, verdict
+from benchmarks.paper.cells import Finding
+from benchmarks.speed.report import Row, goal
+
+NOISE_IN_WORDS = f"within noise: {NOISE:g} standard errors, of seeds and of test rows"
+MAIN = f"accuracy: test rows, mean ± deviation over seeds ({NOISE_IN_WORDS})"
+TABULAR = f"accuracy: tabular sets ({NOISE_IN_WORDS})"
+DUELS = f"accuracy: tabular sets on which gbun wins, ties and loses ({NOISE_IN_WORDS})"
+SETTINGS = "accuracy: settings found"
+LEAST_SETS = 7
+TITLES = {"xgboost": "XGB", "lightgbm": "LGB", "gbun": "GBUN"}  # as the paper has them
+
+
+def tables(findings: Sequence[Finding]) -> list[Row]:
+    names = dict.fromkeys(finding.settings["data"] for finding in findings)
+    boards = [Board(name, [f for f in findings if f.settings["data"] == name]) for name in names]
+    main, tabular = ([b for b in boards if b.tabular is which] for which in (False, True))
+    return [
+        *(board.row(MAIN) | board.beside() for board in main),
+        *(board.row(TABULAR) for board in tabular),
+        *duels(tabular),
+        *(row for board in boards for row in board.settings()),
+        *goals(main),
+    ]
+
+
+class Board:
+    """What is known of one set."""
+
+    def __init__(self, name: str, findings: Sequence[Finding]) -> None:
+        self.name = name
+        self.tabular = bool(findings[0].settings["tabular"])
+        self.tuned = {f.settings["learner"]: f for f in findings if "learner" in f.settings}
+        self.protocol = next((f for f in findings if f.name.endswith(PROTOCOL)), None)
+        self.standing = {
+            name: Standing.of(LEARNERS[name].title, f.found) for name, f in self.tuned.items() if not f.failed
+        }
+
+    @property
+    def ours(self) -> Standing | None:
+        return self.standing.get("gbun")
+
+    @property
+    def others(self) -> list[Standing]:
+        return [self.standing[name] for name in BOOSTERS if name != "gbun" and name in self.standing]
+
+    def row(self, table: str) -> Row:
+        metric = next((f.found["metric"] for f in self.tuned.values() if f.found), "")
+        scores = {LEARNERS[name].title: _score(f) for name, f in self.tuned.items()}
+        words = verdict(self.ours, self.others, self.standing.get("linear"))
+        return {"table": table, "data": self.name, "metric": metric, **scores, "verdict": words}
+
+    def beside(self) -> Row:
+        """What the paper prints, and what gbun has by the same rules."""
+        printed = {f"paper's {TITLES[name]}": value for name, value in SCORES.get(self.name, {}).items()}
+        ours = self.tuned.get("gbun")
+        found: Row = {"gbun by the paper's metric": ours.found["papers"] if ours and ours.found else None, **printed}
+        if self.protocol is not None:
+            words = self.protocol.failed or self.protocol.found["best"]
+            found["paper's protocol, chosen on test rows"] = words
+        return found
+
+    def settings(self) -> list[Row]:
+        rows = [_settings(self.name, LEARNERS[name].title, finding) for name, finding in self.tuned.items()]
+        if self.protocol is not None and self.protocol.found:
+            found = self.protocol.found
+            rows.append(
+                {
+                    "table": SETTINGS,
+                    "data": self.name,
+                    "learner": f"gbun, {PROTOCOL}",
+                    "trials": found["points"],
+                    "rounds": found["round"],
+                    "settings": _words(found["settings"]),
+                    "note": found["note"],
+                }
+            )
+        return rows
+
+
+def duels(boards: Sequence[Board]) -> list[Row]:
+    """A row for each other learner, and one for the best of the boosters."""
+    rows = []
+    for name, learner in LEARNERS.items():
+        pairs = [(b.ours, b.standing[name]) for b in boards if b.ours and name in b.standing]
+        if name != "gbun" and pairs:
+            rows.append(_duel(learner.title, pairs))
+    best = [(b.ours, max(b.others, key=lambda one: one.mean)) for b in boards if b.ours and b.others]
+    return [*rows, *([_duel("the best of the other boosters", best)] if best else [])]
+
+
+def _duel(title: str, pairs: list[tuple[Standing, Standing]]) -> Row:
+    results = [compare(ours, other) for ours, other in pairs]
+    return {
+        "table": DUELS,
+        "against": title,
+        "wins": results.count(1),
+        "ties": results.count(0),
+        "losses": results.count(-1),
+        "mean difference": sum(ours.mean - other.mean for ours, other in pairs) / len(pairs),
+    }
+
+
+def goals(boards: Sequence[Board]) -> list[Row]:
+    judged = [board for board in boards if board.name in TEN and board.ours and board.others]
+    if not judged:
+        return []
+    held = sum(holds(board.ours, board.others) for board in judged)
+    data = f"{len(judged)} of the ten sets"
+    return [goal(data, "best of the four boosters, or within noise of it", held, least=LEAST_SETS)]
+
+
+def _score(finding: Finding) -> str:
+    if finding.failed:
+        return f"none: {finding.failed if len(finding.failed) < 40 else 'see its settings'}"
+    return f"{finding.found['mean']:.4f} ± {finding.found['deviation']:.4f}"
+
+
+def _settings(data: str, title: str, finding: Finding) -> Row:
+    row: Row = {"table": SETTINGS, "data": data, "learner": title}
+    if finding.failed:
+        return {**row, "note": finding.failed}
+    found = finding.found
+    reasons = dict.fromkeys(one["why"] for one in found["failures"])
+    notes = [f"{len(found['failures'])} trial(s) failed: {', '.join(reasons)}"] if reasons else []
+    if cut := sum(one["cut"] for one in found["refits"]):
+        notes.append(f"{cut} refit(s) cut off by the clock")
+    if "no curve" in found:
+        notes.append(f"no curve: {found['no curve']}")
+    return {
+        **row,
+        "trials": found["trials"],
+        "validation": found["validation"],
+        "macro precision": found["papers"] if found["metric"] == "accuracy" else None,
+        "rounds": found["refits"][0]["rounds"],
+        "tuning, s": found["tuning"],
+        "refits, s": found["refitting"],
+        "settings": _words(found["settings"]),
+        "note": "; ".join(notes),
+    }
+
+
+def _words(settings: dict[str, Any]) -> str:
+    """
+    >>> _words({"learning_rate": 0.123456, "scale": "raw"})
+    'learning_rate 0.123, scale raw'
+    """
+    told = (f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in settings.items())
+    return ", ".join(told) or "defaults"
