@@ -90,7 +90,7 @@ class Crew:
             if monotonic() > deadline and waiting:
                 self._fail(f"{len(waiting)} of {self.size} workers did not answer in {timeout:.0f} s")
             if free_memory() < LEAST_MEMORY and waiting:
-                self._fail(f"out of memory: {self.size} workers left less than {LEAST_MEMORY / 1e9:.1f} GB of it")
+                self._fail(f"out of memory: {self.size} workers left less than {LEAST_MEMORY / 1e9:.1f} GB", tell=False)
         return [dict(json.loads(line)) for line in lines]
 
     def _last_words(self, rank: int) -> str:
@@ -98,9 +98,10 @@ class Crew:
         told = f"exit code {code}: {words[-1][:200] if words else 'without a word'}"
         return told.translate(str.maketrans("[]", "()"))  # a table takes [...] for a style
 
-    def _fail(self, why: str) -> None:
-        sleep(GRACE)  # for the others to say why
-        for rank in range(self.size):
+    def _fail(self, why: str, tell: bool = True) -> None:
+        if tell:
+            sleep(GRACE)  # for the others to say why
+        for rank in range(self.size if tell else 0):
             print(f"worker {rank}:\n{self._group.errors(rank)[-LONGEST:]}", file=sys.stderr)
         self.close()
         raise Failed(why)
