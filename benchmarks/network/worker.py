@@ -96,8 +96,12 @@ def all_reduce(neurons: int, rounds: int) -> Answer:
 
 
 JOBS = {
-    "train": train, "lightgbm": peers.lightgbm, "xgboost": peers.xgboost, "exchange": exchange, "all_reduce": all_reduce,
-}  # fmt: skip
+    "train": train,
+    "lightgbm": peers.lightgbm,
+    "xgboost": peers.xgboost,
+    "exchange": exchange,
+    "all_reduce": all_reduce,
+}
 
 
 class Clock(Callback):

@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from benchmarks.network.measure import bandwidth_of
-from benchmarks.network.picture import COLOURS, line
+from benchmarks.network.picture import line
 from benchmarks.paper.bandwidth import paper
 from benchmarks.paper.bandwidth.measure import MEASURED
 from benchmarks.paper.bandwidth.tables import Line, lines
 from benchmarks.paper.cells import Finding
 from benchmarks.paper.experiment import Picture
+from benchmarks.paper.panels import LEARNERS, Panel, draw_panels
 
-LEARNERS = dict(zip(("GBUN", "LightGBM", "XGBoost"), COLOURS, strict=False))
 CAPTION = "Seconds of a round by bandwidth. Hollow marks are extrapolated; dotted lines are the paper's."
 
 
@@ -26,19 +23,14 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
     panels = sorted({(own.data, own.size) for own in known})
     if not panels:
         return []
-    figure = Figure(figsize=(5.0 * len(panels), 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    for ax, (data, size) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+
+    def fill(ax: Any, panel: Panel) -> None:
         for own in known:
-            if (own.data, own.size) == (data, size):
+            if (own.data, own.size) == panel:
                 _line(ax, own)
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xlabel("bytes a second of each host", fontsize=8)
-        ax.set_title(f"{data}, K or leaves = {size}", fontsize=9)
-        ax.legend(fontsize=7)
+
     path = folder / "bandwidth.png"
-    figure.savefig(path, dpi=120)
+    draw_panels(panels, fill, "bytes a second of each host", path)
     return [Picture(path, CAPTION)]
 
 

@@ -111,6 +111,7 @@ def goals(own: Sequence[Line]) -> list[Row]:
             found = ratio(theirs.get("seconds"), ours.get("seconds"))
             how = "" if theirs.get("how", MEASURED) == MEASURED else f", {theirs['how']}"
             known = [paper.SECONDS[GOAL_SIZE, learner, bandwidth] for learner in (peer, "GBUN")]
-            what = f"{peer}'s seconds / GBUN's at {bandwidth}/s, K = {GOAL_SIZE}{how}; the paper: {known[0] / known[1]:.0f}"
+            what = f"{peer}'s seconds / GBUN's at {bandwidth}/s, K = {GOAL_SIZE}{how}"
+            what += f"; the paper: {known[0] / known[1]:.0f}"
             rows.append(goal(data, what, found, least=least))
     return rows

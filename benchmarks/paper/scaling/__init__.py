@@ -27,8 +27,8 @@ from benchmarks.speed.data import Source, clicks
 TEXT = """The paper: Spark on 4 to 64 machines, KDD12.sub, and GBUN alone on all of KDD12, which neither peer could
 hold, on 16 to 96. Here: 1 to 16 workers of one thread, the rows divided among them (row i belongs to worker i mod S),
 LightGBM (tree_learner=data) and XGBoost (hist, lossguide) through their own connections. KDD12.sub is generated in the
-paper's shape, book_crossing is real. KDD12 has the paper's features and as many generated rows as memory allows: seconds
-there are not the paper's, whose rows are 150 million; the peers are tried on it and their failure is told.
+paper's shape, book_crossing is real. KDD12 has the paper's features and as many generated rows as memory allows: its
+seconds are not to be compared with the paper's, whose rows are 150 million. The peers are tried on it too.
 
 The workers share this machine's cores, so seconds of a round say little of many machines. Computation is therefore
 measured apart: "busiest cpu s" are the seconds of a core that the busiest worker uses in a round, "waiting s" the rest

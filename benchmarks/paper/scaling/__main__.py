@@ -1,5 +1,5 @@
-from benchmarks.paper.scaling import EXPERIMENT
 from benchmarks.paper.experiment import main
+from benchmarks.paper.scaling import EXPERIMENT
 
 if __name__ == "__main__":
     main(EXPERIMENT)
