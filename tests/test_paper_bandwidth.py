@@ -9,7 +9,8 @@ measure = pytest.importorskip("benchmarks.paper.bandwidth.measure")
 
 from benchmarks.network.measure import Found  # noqa: E402
 from benchmarks.network.namespaces import missing, namespaces  # noqa: E402
-from benchmarks.paper.bandwidth import EXPERIMENT, tables  # noqa: E402
+from benchmarks.paper.bandwidth import EXPERIMENT  # noqa: E402
+from benchmarks.paper.bandwidth.tables import goals, lines, measured_to_extrapolated  # noqa: E402
 from benchmarks.paper.cells import Finding  # noqa: E402
 from benchmarks.speed.data import clicks  # noqa: E402
 
@@ -69,17 +70,17 @@ def test_large_trees_that_failed_are_told_by_small_ones():
 
 
 def test_measured_cells_show_how_good_the_extrapolation_is():
-    assert tables.measured_to_extrapolated(place(3.0, extrapolated=2.0)) == 1.5
-    assert tables.measured_to_extrapolated(place(3.0, measure.EXTRAPOLATED, extrapolated=3.0)) is None
+    assert measured_to_extrapolated(place(3.0, extrapolated=2.0)) == 1.5
+    assert measured_to_extrapolated(place(3.0, measure.EXTRAPOLATED, extrapolated=3.0)) is None
 
 
 def test_goals_are_ratios_and_say_when_nothing_was_measured():
     findings = [finding("GBUN", 64, at_all(0.1, 0.5)), finding("LightGBM", 64, at_all(0.2, 4.0))]
-    goals = {(row["goal"].split("'")[0], row["limit"]): row for row in tables.goals(tables.lines(findings))}
-    assert goals["LightGBM", ">= 10"]["measured"] == 8.0
-    assert goals["LightGBM", ">= 10"]["met"] is False
-    assert goals["XGBoost", ">= 100"]["met"] is None
-    assert not tables.goals(tables.lines([finding("GBUN", 64, at_all(0.1, 0.5), hosts=2)]))
+    found = {(row["goal"].split("'")[0], row["limit"]): row for row in goals(lines(findings))}
+    assert found["LightGBM", ">= 10"]["measured"] == 8.0
+    assert found["LightGBM", ">= 10"]["met"] is False
+    assert found["XGBoost", ">= 100"]["met"] is None
+    assert not goals(lines([finding("GBUN", 64, at_all(0.1, 0.5), hosts=2)]))
 
 
 def test_pictures_are_drawn_of_what_there_is(tmp_path):

@@ -14,7 +14,7 @@ from benchmarks.speed.data import KDD12_FEATURES, KDD12_ROWS, Source
 from benchmarks.speed.options import Options
 
 GENERATED, REAL = "KDD12.sub", "book_crossing"
-QUICK_ROWS, QUICK_FEATURES = 20_000, 39_000
+QUICK_ROWS, QUICK_FEATURES = 20_000, 10_000
 
 
 def sources(folder: Path | None, quick: bool, most_rows: int | None = None) -> dict[str, tuple[Source, dict[str, Any]]]:

@@ -41,6 +41,7 @@ the busiest host over the bandwidth; measured cells show the same figure beside 
 features for all nodes of a tree, on 16 hosts more than this machine has: trees of 16 leaves are measured too, and where
 larger ones fail they are extrapolated from these in proportion to their leaves, and marked."""
 
+QUICK_BANDWIDTHS = ("1MB", "100KB")  # XGBoost is measured at the one and extrapolated at the other
 GUESSES = {("GBUN", 64): 60, ("GBUN", 1024): 350, ("LightGBM", 64): 150, ("LightGBM", 1024): 300, ("XGBoost", 64): 330}
 
 
@@ -51,7 +52,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--bandwidth-sizes", type=numbers(least=2), help="K or leaves, 64,1024 by default")
     own.add_argument("--bandwidth-rows", type=int, help="the first rows of each set only; all by default")
     own.add_argument("--bandwidth-seconds", type=float, help="of rounds at each bandwidth, 10 by default")
-    own.add_argument("--most-seconds-a-cell", type=float, default=120.0, help="a longer round is extrapolated")
+    own.add_argument("--most-seconds-a-cell", type=float, help="a longer round is extrapolated; 120 by default")
 
 
 def cells(plan: Plan) -> Sequence[Cell]:
@@ -60,8 +61,13 @@ def cells(plan: Plan) -> Sequence[Cell]:
     if n_hosts < 2:
         raise SystemExit(f"--hosts must be at least 2, got {n_hosts}")
     sizes = given.bandwidth_sizes or ([FEW_LEAVES] if plan.quick else [64, 1024])
-    bandwidths = [words(b) for b in given.bandwidths or map(bandwidth_of, ["1MB"] if plan.quick else BANDWIDTHS)]
-    limits = Limits(given.bandwidth_seconds or (0.5 if plan.quick else 10.0), given.most_seconds_a_cell)
+    bandwidths = [
+        words(b) for b in given.bandwidths or map(bandwidth_of, QUICK_BANDWIDTHS if plan.quick else BANDWIDTHS)
+    ]
+    limits = Limits(
+        given.bandwidth_seconds or (0.5 if plan.quick else 10.0),
+        given.most_seconds_a_cell or (5.0 if plan.quick else 120.0),
+    )
     found = []
     for data, (source, about) in sources(plan.data, plan.quick, given.bandwidth_rows).items():
         for learner in KINDS:
