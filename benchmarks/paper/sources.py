@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +35,3 @@ class First:
     def __call__(self) -> tuple[Any, Any]:
         X, y = self.source.load()
         return X[: self.most], y[: self.most]
-
-
-def numbers(read: Callable[[str], float] = int, least: float = 1) -> Callable[[str], list[Any]]:
-    """For argparse: numbers with commas between them."""
-
-    def listed(told: str) -> list[Any]:
-        try:
-            found = [read(part.strip()) for part in told.split(",")]
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {told!r}") from error
-        if min(found) < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least:g}, got {told!r}")
-        return found
-
-    return listed

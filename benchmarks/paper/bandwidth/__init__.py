@@ -24,7 +24,8 @@ from benchmarks.paper.bandwidth.picture import draw
 from benchmarks.paper.bandwidth.tables import FEW_LEAVES, tables
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Experiment, Plan
-from benchmarks.paper.sources import numbers, sources
+from benchmarks.paper.given import chosen, number, numbers
+from benchmarks.paper.sources import sources
 
 TEXT = """The paper: Spark on 16 machines, KDD12.sub, the bandwidth of each limited from 1 GB/s to 100 KB/s, 64 and 1024
 outputs or leaves, seconds of a round. Here: 16 hosts that are network namespaces of one machine, each with an interface
@@ -41,33 +42,27 @@ the busiest host over the bandwidth; measured cells show the same figure beside 
 features for all nodes of a tree, on 16 hosts more than this machine has: trees of 16 leaves are measured too, and where
 larger ones fail they are extrapolated from these in proportion to their leaves, and marked."""
 
-QUICK_BANDWIDTHS = ("1MB", "100KB")  # XGBoost is measured at the one and extrapolated at the other
+WHOLE = {"hosts": HOSTS, "bandwidth_sizes": [64, 1024], "bandwidth_seconds": 10.0, "most_seconds_a_cell": 120.0}
+WHOLE |= {"bandwidths": [bandwidth_of(told) for told in BANDWIDTHS]}
+QUICK = {"hosts": 2, "bandwidth_sizes": [FEW_LEAVES], "bandwidth_seconds": 0.5, "most_seconds_a_cell": 5.0}
+QUICK |= {"bandwidths": [1e6, 1e5]}  # XGBoost is measured at the one and extrapolated at the other
 GUESSES = {("GBUN", 64): 60, ("GBUN", 1024): 350, ("LightGBM", 64): 150, ("LightGBM", 1024): 300, ("XGBoost", 64): 330}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("bandwidth")
-    own.add_argument("--hosts", type=int, default=None, help=f"{HOSTS} by default")
-    own.add_argument("--bandwidths", type=numbers(_rate, 0), help=f"bytes a second, {','.join(BANDWIDTHS)} by default")
+    own.add_argument("--hosts", type=number(least=2), help=f"{HOSTS} by default")
+    own.add_argument("--bandwidths", type=numbers(_rate), help=f"bytes a second, {','.join(BANDWIDTHS)} by default")
     own.add_argument("--bandwidth-sizes", type=numbers(least=2), help="K or leaves, 64,1024 by default")
-    own.add_argument("--bandwidth-rows", type=int, help="the first rows of each set only; all by default")
-    own.add_argument("--bandwidth-seconds", type=float, help="of rounds at each bandwidth, 10 by default")
-    own.add_argument("--most-seconds-a-cell", type=float, help="a longer round is extrapolated; 120 by default")
+    own.add_argument("--bandwidth-rows", type=number(), help="the first rows of each set only; all by default")
+    own.add_argument("--bandwidth-seconds", type=number(float, 0.1), help="of rounds at each bandwidth, 10 by default")
+    own.add_argument("--most-seconds-a-cell", type=number(float), help="a longer round is extrapolated; 120 by default")
 
 
 def cells(plan: Plan) -> Sequence[Cell]:
-    given = plan.given
-    n_hosts = given.hosts or (2 if plan.quick else HOSTS)
-    if n_hosts < 2:
-        raise SystemExit(f"--hosts must be at least 2, got {n_hosts}")
-    sizes = given.bandwidth_sizes or ([FEW_LEAVES] if plan.quick else [64, 1024])
-    bandwidths = [
-        words(b) for b in given.bandwidths or map(bandwidth_of, QUICK_BANDWIDTHS if plan.quick else BANDWIDTHS)
-    ]
-    limits = Limits(
-        given.bandwidth_seconds or (0.5 if plan.quick else 10.0),
-        given.most_seconds_a_cell or (5.0 if plan.quick else 120.0),
-    )
+    given = chosen(plan, WHOLE, QUICK)
+    n_hosts, sizes, bandwidths = given.hosts, given.bandwidth_sizes, [words(rate) for rate in given.bandwidths]
+    limits = Limits(given.bandwidth_seconds, given.most_seconds_a_cell)
     found = []
     for data, (source, about) in sources(plan.data, plan.quick, given.bandwidth_rows).items():
         for learner in KINDS:

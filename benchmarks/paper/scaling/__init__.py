@@ -18,11 +18,12 @@ from benchmarks.network.learners import A_ROUND, KINDS, at_work, told
 from benchmarks.network.namespaces import missing
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Experiment, Plan
+from benchmarks.paper.given import chosen, number, numbers
 from benchmarks.paper.scaling.paper import KDD12_ALL_FEATURES
 from benchmarks.paper.scaling.picture import draw
-from benchmarks.paper.scaling.tables import WHOLE, tables
-from benchmarks.paper.sources import QUICK_ROWS, numbers, sources
-from benchmarks.speed.data import Source, clicks
+from benchmarks.paper.scaling.tables import KDD12, tables
+from benchmarks.paper.sources import QUICK_ROWS, sources
+from benchmarks.speed.data import KDD12_FEATURES, Source, clicks
 
 TEXT = """The paper: Spark on 4 to 64 machines, KDD12.sub, and GBUN alone on all of KDD12, which neither peer could
 hold, on 16 to 96. Here: 1 to 16 workers of one thread, the rows divided among them (row i belongs to worker i mod S),
@@ -36,44 +37,46 @@ of the round, for others, for the network, and for a core. "A core each s" is wh
 has a core of its own: the busiest worker's computation plus its bytes over 1 GB/s, one after the other and without
 delay of the network, which spares the peers, whose rounds have many more steps."""
 
-QUICK_FEATURES = 390_000  # in the place of KDD12's
+WHOLE = {"workers": [1, 2, 4, 8, 16], "scaling_sizes": [64], "scaling_seconds": 10.0, "peer_seconds": 300.0}
+WHOLE |= {"kdd12_workers": [4, 8, 16], "kdd12_rows": 12_000_000, "kdd12_peers": ("LightGBM", "XGBoost")}
+WHOLE |= {"kdd12_features": KDD12_ALL_FEATURES}
+QUICK = {"workers": [2], "scaling_sizes": [16], "scaling_seconds": 0.5, "peer_seconds": 60.0}
+QUICK |= {"kdd12_workers": [2], "kdd12_rows": QUICK_ROWS, "kdd12_peers": (), "kdd12_features": KDD12_FEATURES}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("scaling")
     own.add_argument("--workers", type=numbers(), help="numbers of workers, 1,2,4,8,16 by default")
     own.add_argument("--scaling-sizes", type=numbers(least=2), help="K or leaves, 64 by default")
-    own.add_argument("--scaling-rows", type=int, help="the first rows of each set only; all by default")
-    own.add_argument("--scaling-seconds", type=float, help="of rounds in each cell, 10 by default")
+    own.add_argument("--scaling-rows", type=number(), help="the first rows of each set only; all by default")
+    own.add_argument("--scaling-seconds", type=number(float, 0.1), help="of rounds in each cell, 10 by default")
     own.add_argument("--kdd12-workers", type=numbers(), help="4,8,16 by default")
-    own.add_argument("--kdd12-rows", type=int, help="12,000,000 by default, which need about 16 GB")
-    own.add_argument("--peer-seconds", type=float, default=300.0, help="for a peer to set itself up on KDD12")
+    own.add_argument("--kdd12-rows", type=number(), help="12,000,000 by default")
+    own.add_argument("--peer-seconds", type=number(float), help="for a peer to be set up on KDD12, 300 by default")
 
 
 def cells(plan: Plan) -> Sequence[Cell]:
-    given = plan.given
-    seconds = given.scaling_seconds or (0.5 if plan.quick else 10.0)
-    found = []
-    for data, (source, about) in sources(plan.data, plan.quick, given.scaling_rows).items():
-        for size in given.scaling_sizes or ([16] if plan.quick else [64]):
-            for n_workers in given.workers or ([1, 2] if plan.quick else [1, 2, 4, 8, 16]):
-                for learner in KINDS:  # side by side, so that they meet the machine alike
-                    found.append(_cell(data, source, about, learner, size, n_workers, seconds, A_ROUND))
-    return [*found, *_kdd12(plan, seconds)]
+    given = chosen(plan, WHOLE, QUICK)
+    found = [
+        _cell(data, source, about, learner, size, n_workers, given.scaling_seconds, A_ROUND)
+        for data, (source, about) in sources(plan.data, plan.quick, given.scaling_rows).items()
+        for size in given.scaling_sizes
+        for n_workers in given.workers
+        for learner in KINDS  # one after the other, so that they meet the machine alike
+    ]
+    return [*found, *_kdd12(given)]
 
 
-def _kdd12(plan: Plan, seconds: float) -> Iterator[Cell]:
+def _kdd12(given: argparse.Namespace) -> Iterator[Cell]:
     """GBUN by the number of workers; the peers on the most, where each has the least to hold."""
-    given = plan.given
-    rows = given.kdd12_rows or (QUICK_ROWS if plan.quick else 12_000_000)
-    features = QUICK_FEATURES if plan.quick else KDD12_ALL_FEATURES
-    source, about = clicks(rows, features, WHOLE), {"rows": rows, "features": features}
-    workers = given.kdd12_workers or ([2] if plan.quick else [4, 8, 16])
-    for size in given.scaling_sizes or ([16] if plan.quick else [64]):
-        for n_workers in workers:
-            yield _cell(WHOLE, source, about, "GBUN", size, n_workers, seconds, A_ROUND)
-        for learner in () if plan.quick else ("LightGBM", "XGBoost"):
-            yield _cell(WHOLE, source, about, learner, size, max(workers), seconds, given.peer_seconds)
+    source = clicks(given.kdd12_rows, given.kdd12_features, KDD12)
+    about = {"rows": given.kdd12_rows, "features": given.kdd12_features}
+    for size in given.scaling_sizes:
+        for n_workers in given.kdd12_workers:
+            yield _cell(KDD12, source, about, "GBUN", size, n_workers, given.scaling_seconds, A_ROUND)
+        for learner in given.kdd12_peers:
+            most = max(given.kdd12_workers)
+            yield _cell(KDD12, source, about, learner, size, most, given.scaling_seconds, given.peer_seconds)
 
 
 def _cell(
@@ -83,7 +86,7 @@ def _cell(
     settings = {"data": data, **about, "learner": learner, "size": size, "workers": n_workers}
     settings |= {"seconds": seconds, "within": within, "no hosts": missing()}
     run = partial(measured, learner, source, size, n_workers, seconds, within)
-    guess = 60.0 if data != WHOLE else 120.0 if learner == "GBUN" else within
+    guess = 60.0 if data != KDD12 else 120.0 if learner == "GBUN" else within
     return Cell(f"{data}, {learner}, {size}, {n_workers} workers", settings, run, guess)
 
 

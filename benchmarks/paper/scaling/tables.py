@@ -10,7 +10,7 @@ from benchmarks.paper.scaling.paper import KDD12_ALL_ROWS, SECONDS
 from benchmarks.speed.report import Row
 from benchmarks.speed.timing import ratio
 
-WHOLE = "KDD12"
+KDD12 = "KDD12"
 RATE = 1e9  # bytes a second, the paper's network
 Key = tuple[str, int, str]
 
@@ -67,6 +67,6 @@ def _key(one: Finding) -> Key:
 
 def _title(at: Mapping[str, Any]) -> str:
     rows = at["rows"] if isinstance(at["rows"], str) else f"{at['rows']:,}"
-    if at["data"] == WHOLE:
-        return f"scaling: {WHOLE}'s {at['features']:,} features, {rows} rows (the paper's has {KDD12_ALL_ROWS:,})"
+    if at["data"] == KDD12:
+        return f"scaling: {KDD12}'s {at['features']:,} features, {rows} rows (the paper's has {KDD12_ALL_ROWS:,})"
     return f"scaling: {at['data']}, {rows} rows"
