@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest.importorskip("torch")
@@ -30,6 +32,14 @@ def test_computation_is_measured_apart_from_waiting(n_workers):
     assert 0.0 < found["mean cpu"] <= found["busiest cpu"] < 3.0 * found["seconds"]
     assert (found["most"] > 8 * 16 * 20_000) == (n_workers == 2)
     assert not namespaces(), "hosts are left behind"
+
+
+@needs_hosts
+def test_a_few_rounds_of_gbun_take_what_their_computation_takes():
+    """Its rounds are told late and in bunches; seconds from the gaps between them would be too few."""
+    found = scaling.measured("GBUN", clicks(400_000, 20_000), 64, 4, 0.1, 60.0)
+    assert found["rounds"] < 10
+    assert found["seconds"] > 0.7 * 4 * found["mean cpu"] / (os.cpu_count() or 1)
 
 
 @needs_hosts

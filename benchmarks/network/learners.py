@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
 from benchmarks.network import shards
 from benchmarks.network.crew import Crew
 from benchmarks.network.hosts import Hosts
-from benchmarks.network.measure import COMPILE, MOST, Found, Job, measure, of_rounds
+from benchmarks.network.measure import COMPILE, MOST, Found, Job, measure
 from benchmarks.network.namespaces import Unavailable
 from benchmarks.speed.data import Source
 from benchmarks.speed.timing import Failed
@@ -33,10 +33,15 @@ class Team:
     """About the seconds of a round without a limit."""
 
     def measure(self, bandwidth: float | None, expected: float, seconds: float) -> Found:
-        """As many rounds as are expected to take `seconds`, at a bandwidth; one at least, of GBUN two (see measure)."""
+        """As many rounds as are expected to take `seconds`, at a bandwidth; one at least, of GBUN two (see measure).
+
+        Means, as in the paper: the seconds of a round are those that one more of them takes.
+        """
         self.hosts.limit(bandwidth)
         fewest = 2 if self.job["kind"] == "train" else 1
-        return measure(self.hosts, self.crew, self.job, expected, max(fewest, min(MOST, int(seconds / expected))))
+        rounds = max(fewest, min(MOST, int(seconds / expected)))
+        found = measure(self.hosts, self.crew, self.job, expected, rounds)
+        return replace(found, seconds=found.each)
 
 
 @contextmanager
@@ -64,7 +69,7 @@ def _ready(hosts: Hosts, crew: Crew, job: Job, within: float) -> Team:
         ends = crew.ask({**job, "rounds": then}, within)["seconds"]
     except Failed as failure:
         raise Failed(f"in the first round, after {setup:.0f} s of setting up: {failure}") from None
-    return Team(hosts, crew, job, setup, of_rounds(job, ends)[-1])
+    return Team(hosts, crew, job, setup, ends[-1] / then)
 
 
 def told(found: Found) -> dict[str, Any]:

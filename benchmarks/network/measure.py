@@ -53,9 +53,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """Median seconds of a round; bytes and seconds of a core of each host and round; `answer` is that of rank 0."""
+    """Median seconds of a round; bytes and seconds of a core of each host and round; `answer` is that of rank 0.
+
+    `each` are the seconds by which one more round makes a job longer. Training tells of rounds late, and where there
+    are few of them in bunches: then the median is too small, and this is what holds.
+    """
 
     seconds: float
+    each: float
     rounds: int
     sent: list[float]
     received: list[float]
@@ -130,12 +135,18 @@ def measure(hosts: Hosts, crew: Crew, job: Job, expected: float, rounds: int) ->
     pairs = [(c.since(b), b.since(a)) for a, b, c in zip(before, middle, after, strict=True)]
     return Found(
         statistics.median(of_rounds(job, answers[1][0]["seconds"])),
+        (total(answers[1][0]) - total(answers[0][0])) / rounds,
         rounds,
         [(more.sent - few.sent) / rounds for more, few in pairs],
         [(more.received - few.received) / rounds for more, few in pairs],
         [max(0.0, more["cpu"] - few["cpu"]) / rounds for few, more in zip(*answers, strict=True)],
         answers[1][0],
     )
+
+
+def total(answer: dict[str, Any]) -> float:
+    """Seconds of all rounds of a job."""
+    return float(answer["seconds"][-1]) if answer["seconds"] else 0.0
 
 
 def message(found: Found) -> dict[str, int]:
