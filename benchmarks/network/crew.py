@@ -17,6 +17,7 @@ from benchmarks.speed.timing import Failed
 
 ROOT = Path(__file__).resolve().parents[2]
 START = 300.0  # seconds until all have imported torch, which on few cores takes a while, and have met
+LEAST_MEMORY = 1.2e9  # bytes; with less the system would end processes, and not only of these
 LONGEST = 3000  # characters of what a worker said, where one failed
 _ports = count(29500)
 
@@ -33,6 +34,7 @@ class Crew:
             "GLOO_SOCKET_IFNAME": hosts.interface,
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
+            "HOST_ADDRESSES": ",".join(hosts.addresses[:size]),
         }
         command = [sys.executable, "-m", "benchmarks.network.worker"]
         self.size = size
@@ -54,6 +56,10 @@ class Crew:
 
     def ask(self, job: dict[str, Any], timeout: float) -> dict[str, Any]:
         """The answer of rank 0, once all have answered."""
+        return self.ask_all(job, timeout)[0]
+
+    def ask_all(self, job: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
+        """The answers of all, by rank."""
         for process in self._group.processes:
             assert process.stdin is not None
             try:
@@ -69,7 +75,7 @@ class Crew:
             reader.join()
         self._group.close()
 
-    def _all_answer(self, timeout: float) -> dict[str, Any]:
+    def _all_answer(self, timeout: float) -> list[dict[str, Any]]:
         deadline = monotonic() + timeout
         waiting, lines = set(range(self.size)), [""] * self.size
         while waiting:
@@ -83,19 +89,28 @@ class Crew:
                 waiting.remove(rank)
             if monotonic() > deadline and waiting:
                 self._fail(f"{len(waiting)} of {self.size} workers did not answer in {timeout:.0f} s")
-        return dict(json.loads(lines[0]))
+            if free_memory() < LEAST_MEMORY and waiting:
+                self._fail(f"out of memory: {self.size} workers left less than {LEAST_MEMORY / 1e9:.1f} GB", tell=False)
+        return [dict(json.loads(line)) for line in lines]
 
     def _last_words(self, rank: int) -> str:
         code, words = self._group.processes[rank].poll(), self._group.errors(rank).strip().splitlines()
         told = f"exit code {code}: {words[-1][:200] if words else 'without a word'}"
         return told.translate(str.maketrans("[]", "()"))  # a table takes [...] for a style
 
-    def _fail(self, why: str) -> None:
-        sleep(GRACE)  # for the others to say why
-        for rank in range(self.size):
+    def _fail(self, why: str, tell: bool = True) -> None:
+        if tell:
+            sleep(GRACE)  # for the others to say why
+        for rank in range(self.size if tell else 0):
             print(f"worker {rank}:\n{self._group.errors(rank)[-LONGEST:]}", file=sys.stderr)
         self.close()
         raise Failed(why)
+
+
+def free_memory() -> float:
+    """Bytes that processes of this machine can still have."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
 
 
 def _read(stream: IO[str], answers: Queue[str]) -> None:

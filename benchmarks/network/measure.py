@@ -53,17 +53,28 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """Median seconds of a round, and bytes of each host and round; `answer` is the worker's."""
+    """Median seconds of a round; bytes and seconds of a core of each host and round; `answer` is that of rank 0.
+
+    `each` are the seconds by which one more round makes a job longer. Training tells of rounds late, and where there
+    are few of them in bunches: then the median is too small, and this is what holds.
+    """
 
     seconds: float
+    each: float
     rounds: int
     sent: list[float]
     received: list[float]
+    cpu: list[float]
     answer: dict[str, Any]
+
+    @property
+    def most(self) -> float:
+        """Bytes of the busiest host, one way."""
+        return max(*self.sent, *self.received)
 
     def expected(self, bandwidth: float) -> float:
         """Seconds of a round, where nothing overlaps."""
-        return self.seconds + max(*self.sent, *self.received) / bandwidth
+        return self.seconds + self.most / bandwidth
 
 
 def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: Plan) -> Iterator[Row]:
@@ -74,6 +85,10 @@ def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: P
     hosts.limit(None)
     jobs: dict[str, Job] = {"round": plan.train(K), "all_reduce": {"kind": "all_reduce", "neurons": K}}
     free: dict[str, Found] = {}
+
+    def measured(job: Job, expected: float) -> Found:
+        return measure(hosts, crew, job, expected, plan.rounds_of(expected))
+
     for bandwidth in (None, *bandwidths):
         found: dict[str, Found] = {}
         note = ""
@@ -81,14 +96,14 @@ def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: P
             hosts.limit(None)
             if not free:
                 crew.ask({**jobs["round"], "rounds": 2}, COMPILE)
-                free["round"] = measure(hosts, crew, jobs["round"], probed(crew, jobs["round"]), plan)
+                free["round"] = measured(jobs["round"], probed(crew, jobs["round"]))
                 jobs["exchange"] = {"kind": "exchange"} | message(free["round"])
             for name, job in jobs.items():
-                free[name] = measure(hosts, crew, job, probed(crew, job), plan)
+                free[name] = measured(job, probed(crew, job))
             hosts.limit(bandwidth)
             if bandwidth is not None:
                 for name, job in jobs.items():
-                    found[name] = measure(hosts, crew, job, free[name].expected(bandwidth), plan)
+                    found[name] = measured(job, free[name].expected(bandwidth))
         except Failed as failure:
             note = str(failure)
         place = {"table": TABLE, "hosts": crew.size, "K": K, "bandwidth": words(bandwidth)}
@@ -108,24 +123,30 @@ def of_rounds(job: Job, ends: list[float]) -> list[float]:
     return [b - a for a, b in pairwise(ends[:-1] if job["kind"] == "train" else [0.0, *ends])]
 
 
-def measure(hosts: Hosts, crew: Crew, job: Job, expected: float, plan: Plan) -> Found:
+def measure(hosts: Hosts, crew: Crew, job: Job, expected: float, rounds: int) -> Found:
     """Some rounds, counted against a job of fewer."""
-    rounds = plan.rounds_of(expected)
     first = 1 if job["kind"] == "train" else 0
-    counted, answer = [hosts.counters()], {}
+    counted, answers = [hosts.counters()], []
     for n in (first, first + rounds):
-        answer = crew.ask({**job, "rounds": n}, 120.0 + 5.0 * n * expected)
+        answers.append(crew.ask_all({**job, "rounds": n}, 120.0 + 5.0 * n * expected))
         sleep(SETTLE)
         counted.append(hosts.counters())
     before, middle, after = (counters[: crew.size] for counters in counted)
     pairs = [(c.since(b), b.since(a)) for a, b, c in zip(before, middle, after, strict=True)]
     return Found(
-        statistics.median(of_rounds(job, answer["seconds"])),
+        statistics.median(of_rounds(job, answers[1][0]["seconds"])),
+        (total(answers[1][0]) - total(answers[0][0])) / rounds,
         rounds,
         [(more.sent - few.sent) / rounds for more, few in pairs],
         [(more.received - few.received) / rounds for more, few in pairs],
-        answer,
+        [max(0.0, more["cpu"] - few["cpu"]) / rounds for few, more in zip(*answers, strict=True)],
+        answers[1][0],
     )
+
+
+def total(answer: dict[str, Any]) -> float:
+    """Seconds of all rounds of a job."""
+    return float(answer["seconds"][-1]) if answer["seconds"] else 0.0
 
 
 def message(found: Found) -> dict[str, int]:
@@ -143,7 +164,7 @@ def row(size: int, K: int, found: dict[str, Found], free: dict[str, Found], note
         "no limit s": free["round"].seconds if "round" in free else None,
         "sent": sent,
         "received": own and statistics.mean(own.received),
-        "most": own and max(*own.sent, *own.received),
+        "most": own and own.most,
         "gbun counts": own and statistics.mean(own.answer["sent"]),
         "of a ring": ratio(sent, ring),
         "all_reduce s": all_reduce and all_reduce.seconds,

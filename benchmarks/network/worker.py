@@ -1,10 +1,13 @@
 """What runs on each host: a process that does the jobs it reads from stdin, one JSON object a line.
 
     {"kind": "train", "rows": 2000, "features": 100000, "nnz": 10, "neurons": 64, "rounds": 5, "transport": "float32"}
+    {"kind": "train", "folder": "/tmp/shards", "neurons": 64, "rounds": 5, "transport": "float32"}
+    {"kind": "lightgbm", "folder": "/tmp/shards", "leaves": 64, "rounds": 5}    or "xgboost"
     {"kind": "exchange", "up": 10000, "down": 800, "rounds": 5}
     {"kind": "all_reduce", "neurons": 64, "rounds": 5}
 
-All workers read the same lines, form a gloo group for each job, and answer with a line on stdout when they are through.
+All workers read the same lines, form a gloo group for each job, and answer with a line on stdout when they are through:
+what the job found, and the seconds of a core ("cpu") and the most memory ("peak MB") that this worker had.
 RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME are as torch.distributed reads them. All use of
 gbun.distributed is in this file.
 """
@@ -16,7 +19,7 @@ import os
 import sys
 from datetime import timedelta
 from functools import lru_cache
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -24,12 +27,15 @@ import scipy.sparse as sp
 import torch
 import torch.distributed as dist
 
+from benchmarks.network import peers, shards
 from gbun import distributed
 from gbun.callbacks import Callback, RoundReport
+from gbun.demo import peak_megabytes
 
 SEED = 0
 PATIENCE = timedelta(hours=1)  # the program that asks has limits of its own
 Answer = dict[str, Any]
+shard = lru_cache(maxsize=1)(shards.read)
 
 
 def main() -> None:
@@ -46,13 +52,15 @@ def main() -> None:
             dist.destroy_process_group()  # by now, all are through with it
         own = dist.PrefixStore(f"job {number}", store)
         dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=PATIENCE)
-        _write(answers, JOBS[job.pop("kind")](**job))
+        began = process_time()
+        answer = JOBS[job.pop("kind")](**job)
+        _write(answers, {**answer, "cpu": process_time() - began, "peak MB": peak_megabytes()})
 
 
-def train(rows: int, features: int, nnz: int, neurons: int, rounds: int, transport: str) -> Answer:
+def train(neurons: int, rounds: int, transport: str, folder: str | None = None, **generated: int) -> Answer:
     """Seconds since the start at the end of each round, and the bytes of each worker and round that gbun itself has
     counted; both on rank 0."""
-    X, y = share(rows, features, nnz, dist.get_rank())
+    X, y = share(**generated, rank=dist.get_rank()) if folder is None else shard(folder, dist.get_rank())
     params = {"objective": "logistic", "n_neurons": neurons, "n_jobs": 1, "init": "constant", "scale": "none"}
     clock, report = Clock(), distributed.Report()
     dist.barrier()
@@ -87,7 +95,13 @@ def all_reduce(neurons: int, rounds: int) -> Answer:
     return {"seconds": seconds}
 
 
-JOBS = {"train": train, "exchange": exchange, "all_reduce": all_reduce}
+JOBS = {
+    "train": train,
+    "lightgbm": peers.lightgbm,
+    "xgboost": peers.xgboost,
+    "exchange": exchange,
+    "all_reduce": all_reduce,
+}
 
 
 class Clock(Callback):

@@ -1,0 +1,85 @@
+"""GBUN, LightGBM and XGBoost on hosts: the same shards, one thread on each, rounds of one job at any bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from benchmarks.network import shards
+from benchmarks.network.crew import Crew
+from benchmarks.network.hosts import Hosts
+from benchmarks.network.measure import COMPILE, MOST, Found, Job, measure
+from benchmarks.network.namespaces import Unavailable
+from benchmarks.speed.data import Source
+from benchmarks.speed.timing import Failed
+
+KINDS = {"GBUN": "train", "LightGBM": "lightgbm", "XGBoost": "xgboost"}
+A_ROUND = 600.0  # seconds after which nobody is waited for
+
+
+@dataclass(frozen=True)
+class Team:
+    """A learner that has been set up on all hosts and has had its first rounds."""
+
+    hosts: Hosts
+    crew: Crew
+    job: Job
+    setup: float
+    """Seconds until the first round could begin."""
+    a_round: float
+    """About the seconds of a round without a limit."""
+
+    def measure(self, bandwidth: float | None, expected: float, seconds: float) -> Found:
+        """As many rounds as are expected to take `seconds`, at a bandwidth; one at least, of GBUN two (see measure).
+
+        Means, as in the paper: the seconds of a round are those that one more of them takes.
+        """
+        self.hosts.limit(bandwidth)
+        fewest = 2 if self.job["kind"] == "train" else 1
+        rounds = max(fewest, min(MOST, int(seconds / expected)))
+        found = measure(self.hosts, self.crew, self.job, expected, rounds)
+        return replace(found, seconds=found.each)
+
+
+@contextmanager
+def at_work(learner: str, source: Source, size: int, n_hosts: int, within: float = A_ROUND) -> Iterator[Team]:
+    """`size` is K or the leaves of a tree; `within` so many seconds it must be set up, and must a round be over."""
+    try:
+        with shards.written(source, n_hosts) as folder, Hosts(n_hosts) as hosts, Crew(hosts, n_hosts) as crew:
+            yield _ready(hosts, crew, job_of(learner, str(folder), size), within)
+    except Unavailable as error:
+        raise Failed(str(error)) from None
+
+
+def job_of(learner: str, folder: str, size: int) -> Job:
+    own = {"neurons": size, "transport": "float32"} if learner == "GBUN" else {"leaves": size}
+    return {"kind": KINDS[learner], "folder": folder, **own}
+
+
+def _ready(hosts: Hosts, crew: Crew, job: Job, within: float) -> Team:
+    """GBUN reads compiled code in its first rounds, peers build structures; an untold failure says where it came."""
+    began = perf_counter()
+    first, then = (2, 4) if job["kind"] == "train" else (0, 1)
+    crew.ask({**job, "rounds": first}, max(within, COMPILE) if job["kind"] == "train" else within)
+    setup = perf_counter() - began
+    try:
+        ends = crew.ask({**job, "rounds": then}, within)["seconds"]
+    except Failed as failure:
+        raise Failed(f"in the first round, after {setup:.0f} s of setting up: {failure}") from None
+    return Team(hosts, crew, job, setup, ends[-1] / then)
+
+
+def told(found: Found) -> dict[str, Any]:
+    """What was measured, as JSON: seconds and seconds of a core of a round, and bytes of a host and round."""
+    return {
+        "seconds": found.seconds,
+        "rounds": found.rounds,
+        "sent": sum(found.sent) / len(found.sent),
+        "most": found.most,
+        "busiest cpu": max(found.cpu),
+        "mean cpu": sum(found.cpu) / len(found.cpu),
+        "peak MB": found.answer["peak MB"],
+    }
