@@ -21,7 +21,7 @@ from gbun.kernels.threads import thread_count
 
 TIMEOUT = 300.0  # seconds of silence after which a worker is given up
 KEEPER = "GBUN_STORE_KEEPER"
-CONNECTING = timedelta(seconds=60)
+CONNECTING = timedelta(seconds=60)  # at least, for the first word of a store: a busy machine may be slow to answer
 GRACE = 10.0  # seconds that workers have to end by themselves after one of them failed
 
 
@@ -147,7 +147,6 @@ def _worker(
         torch = load_torch("training on several workers")
         torch.set_num_threads(n_threads)
         wait = timedelta(seconds=timeout)
-        # The launcher is there; on a busy machine it may be slow to answer.
         store = torch.distributed.TCPStore("127.0.0.1", port, timeout=max(wait, CONNECTING))
         store.set_timeout(wait)
         torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)

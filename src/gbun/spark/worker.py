@@ -23,7 +23,7 @@ from gbun.arrays import load_torch
 from gbun.callbacks import Callback, Checkpoint, History
 from gbun.collectives import Collective, Solo, WorkerError
 from gbun.distributed import connected
-from gbun.launcher import TIMEOUT
+from gbun.launcher import CONNECTING, TIMEOUT
 from gbun.model import Model
 from gbun.problem import A_WORKERS_OWN, Dataset
 from gbun.spark.progress import Address, Progress
@@ -151,7 +151,8 @@ def _opened(meeting: Meeting, wait: timedelta) -> tuple[str, Any]:
     try:
         dist = load_torch("training on several workers").distributed
         host = own_address(meeting.hosts, meeting.rank)
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait) if first else None
+        patience = max(wait, CONNECTING)
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=patience) if first else None
         said = {"host": host, "port": store.port if store else 0}
     except Exception as error:
         failure, said = error, {"error": f"{type(error).__name__}: {error}"}
@@ -167,10 +168,11 @@ def _opened(meeting: Meeting, wait: timedelta) -> tuple[str, Any]:
             raise WorkerError(f"worker {rank} of {len(told)} failed: {one['error']}", rank)
     if store is None:
         try:
-            store = dist.TCPStore(told[0]["host"], told[0]["port"], timeout=wait)
+            store = dist.TCPStore(told[0]["host"], told[0]["port"], timeout=patience)
         except RuntimeError as error:
             why = f"cannot reach worker 0 at {told[0]['host']} port {told[0]['port']}: {str(error).splitlines()[0]}"
             raise WorkerError(f"worker {meeting.rank} of {len(told)} {why}", meeting.rank, lost=True) from error
+    store.set_timeout(wait)
     return host, store
 
 
