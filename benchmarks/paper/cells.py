@@ -31,6 +31,8 @@ class Cell:
     run: Callable[[], Mapping[str, Any]]
     guess: float = 1.0
     """About how many seconds it takes; only the proportions matter, for the estimate of the time left."""
+    packages: Sequence[str] = ()
+    """Those of `report.PACKAGES` that its figures depend on: with another version of one, it is run again."""
 
 
 @dataclass(frozen=True)
