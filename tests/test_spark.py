@@ -462,13 +462,6 @@ def test_a_task_has_as_many_threads_as_cpus(places, tmp_path, monkeypatch):
         GBUNRegressor(numWorkers=3, **SMALL).fit(df)
 
 
-def test_dynamic_allocation_is_refused(places):
-    spark, _ = places("dynamic", **{"spark.dynamicAllocation.enabled": "true"})
-    assert spark.sparkContext._jsc.sc().executorAllocationManager().isDefined()
-    with pytest.raises(ValueError, match=r"spark.dynamicAllocation.enabled is true: Spark runs no barrier stage"):
-        GBUNRegressor(**SMALL).fit(frame(spark, dense(), label=Y))
-
-
 # On a cluster
 
 

@@ -587,6 +587,22 @@ def test_executors_that_are_still_starting_are_waited_for(monkeypatch, conf, wan
         assert cluster._admitted(context, wanted) == coming[0]
 
 
+@pytest.mark.parametrize(("master", "enabled", "refused"), [
+    ("spark://host:7077", "true", True), ("yarn", "True", True), ("spark://host:7077", "false", False),
+    ("local[2]", "true", False),  # Spark itself takes no notice of it there
+])  # fmt: skip
+def test_dynamic_allocation_is_refused(master, enabled, refused):
+    cluster = pytest.importorskip("gbun.spark.cluster")
+    conf = pytest.importorskip("pyspark").SparkConf(loadDefaults=False)
+    conf.set("spark.dynamicAllocation.enabled", enabled)
+    context = SimpleNamespace(master=master, getConf=lambda: conf)
+    if not refused:
+        cluster._check_static(context)
+        return
+    with pytest.raises(ValueError, match=r"spark.dynamicAllocation.enabled is true: Spark runs no barrier stage"):
+        cluster._check_static(context)
+
+
 # Prediction
 
 
