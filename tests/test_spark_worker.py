@@ -587,6 +587,34 @@ def test_executors_that_are_still_starting_are_waited_for(monkeypatch, conf, wan
         assert cluster._admitted(context, wanted) == coming[0]
 
 
+def test_an_executors_python_without_a_module_is_told():
+    failures = pytest.importorskip("gbun.spark.failures")
+    told = failures.explained(RuntimeError("... ModuleNotFoundError: No module named 'gbun' SQLSTATE: 38000"), [])
+    assert "the Python of the executors has no module 'gbun'" in str(told)
+    assert "PYSPARK_PYTHON" in str(told)
+
+
+@pytest.mark.parametrize(("params", "message"), [
+    ({"max_depth": 6}, "unknown parameter 'max_depth'; it is one of trees; n_neurons is"),
+    ({"missing": 0.0}, "unknown parameter 'missing'; leave it out"),
+    ({"class_weight": "balanced"}, "unknown parameter 'class_weight'; give rows weights by weightCol"),
+    ({"learningRate": 0.1}, "did you mean 'learning_rate'"),
+    ({"num_workers": 2, "numWorkers": 1}, "numWorkers is given twice, also as 'numWorkers'"),
+])  # fmt: skip
+def test_parameters_of_others_are_told_what_to_say_instead(params, message):
+    spark = pytest.importorskip("gbun.spark")
+    with pytest.raises(ValueError, match=message):
+        spark.GBUNClassifier(**params)
+
+
+def test_a_summary_is_short():
+    estimators = pytest.importorskip("gbun.spark.estimators")
+    workers = (Outcome(0, rows=150), Outcome(1, rows=149))
+    summary = estimators.Summary({"validation": {"auc": [0.5, 0.75]}}, {}, [0.1, 0.25], workers)
+    wanted = "2 rounds in 0.2 s, rows of each worker [150, 149], at the end {'validation': {'auc': 0.75}}"
+    assert repr(summary) == f"Summary({wanted})"
+
+
 @pytest.mark.parametrize(("master", "enabled", "refused"), [
     ("spark://host:7077", "true", True), ("yarn", "True", True), ("spark://host:7077", "false", False),
     ("local[2]", "true", False),  # Spark itself takes no notice of it there

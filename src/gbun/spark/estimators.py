@@ -40,6 +40,12 @@ class Summary:
     seconds: list[float]
     workers: tuple[Outcome, ...]
 
+    def __repr__(self) -> str:
+        last = {data: {name: values[-1] for name, values in own.items()} for data, own in self.evals_result.items()}
+        rows = [worker.rows for worker in self.workers]
+        taken = self.seconds[-1] if self.seconds else 0.0
+        return f"Summary({len(self.seconds)} rounds in {taken:.1f} s, rows of each worker {rows}, at the end {last})"
+
 
 class _Estimator(Estimator, GBUNParams, Stored):  # type: ignore[type-arg]
     """What both estimators share."""

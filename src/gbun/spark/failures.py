@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,12 @@ def explained(
         return ValueError(
             "repartition=False: Spark runs no barrier stage on rows of coalesce, union or limit; "
             "end with repartition(n), write the rows and read them again, or leave repartition=True"
+        )
+    absent = re.search(r"ModuleNotFoundError: No module named ['\"]([^'\"]+)", text)
+    if absent is not None:
+        return RuntimeError(
+            f"the Python of the executors has no module {absent[1]!r}: install it there, or begin the session with "
+            "PYSPARK_PYTHON (spark.pyspark.python) set to a Python that has it; here it is " + sys.executable
         )
     told = re.search(r"WorkerError: (.*)", text)
     if told is not None:

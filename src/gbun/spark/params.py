@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field
 from typing import Any, TypeVar
 
@@ -93,6 +93,21 @@ def _param(name: str, doc: str, converter: Callable[[Any], Any]) -> Any:
     return Param(Params._dummy(), name, doc, typeConverter=converter)
 
 
+ELSEWHERE = {
+    **dict.fromkeys(("max_depth", "max_leaves", "max_bin", "tree_method", "grow_policy", "gamma", "min_child_weight",
+                     "subsample", "colsample_bytree"), "it is one of trees; n_neurons is the size of a round"),
+    **dict.fromkeys(("missing", "enable_sparse_data_optim"), "leave it out: sparse vectors stay sparse"),
+    "use_gpu": "say device='cuda'", "num_round": "say n_estimators", "class_weight": "give rows weights by weightCol",
+    "xgb_model": "checkpointPath goes on from where a training was cut short",
+}  # fmt: skip
+"""Parameters that others have, and what to say instead."""
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return ELSEWHERE.get(name) or (f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known))
+
+
 class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndicatorCol):
     """Parameters of estimators and models for numbers and classes alike."""
 
@@ -151,14 +166,15 @@ class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndic
 
     def setParams(self: Self, **params: Any) -> Self:
         """Set any parameters by name; those of Spark may be written with underscores, as xgboost.spark does."""
-        known = [param.name for param in self.params]
-        params = {name if name in known or camel(name) not in known else camel(name): v for name, v in params.items()}
-        for name in params:
+        known, named = [param.name for param in self.params], dict[str, Any]()
+        for told, value in params.items():
+            name = told if told in known else camel(told)
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known)
-                raise ValueError(f"unknown parameter {name!r}; {hint}")
-        return self._set(**params)
+                raise ValueError(f"unknown parameter {told!r}; {_hint(told, known)}")
+            if name in named:
+                raise ValueError(f"{name} is given twice, also as {told!r}")
+            named[name] = value
+        return self._set(**named)
 
     def given(self, name: str) -> Any:
         """A parameter's value; None where it has none, or an empty name."""

@@ -98,7 +98,10 @@ def predicted(model: Model, struct: Any, columns: Columns, wanted: Sequence[str]
     rows = reader(columns)
     rows.add(struct)
     dense = isinstance(rows, Matrix) and Matrix.is_dense([rows.said()])
-    scores = model.decision_function(rows.rows(dense), n_jobs=n_jobs)
+    try:
+        scores = model.decision_function(rows.rows(dense), n_jobs=n_jobs)
+    except ValueError as error:
+        raise ValueError(f"{error} ({columns})") from None
     scores = scores[:, None] if scores.ndim == 1 else scores
     made = {
         PREDICTION: lambda: pa.array(model._prediction(scores).astype(np.float64)),
