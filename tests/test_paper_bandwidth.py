@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest.importorskip("torch")
 measure = pytest.importorskip("benchmarks.paper.bandwidth.measure")
 
 from benchmarks.network.measure import Found  # noqa: E402
-from benchmarks.network.namespaces import missing, namespaces  # noqa: E402
+from benchmarks.network.namespaces import PREFIX, missing, namespaces  # noqa: E402
 from benchmarks.paper.bandwidth import EXPERIMENT  # noqa: E402
 from benchmarks.paper.bandwidth.tables import goals, lines, measured_to_extrapolated  # noqa: E402
 from benchmarks.paper.cells import Finding  # noqa: E402
@@ -16,6 +18,8 @@ from benchmarks.speed.data import clicks  # noqa: E402
 
 FEATURES = 20_000
 LIMITS = measure.Limits(0.2, 60.0)
+pytestmark = pytest.mark.xdist_group("hosts")  # one after the other: they share the cores
+OWN = f"{PREFIX}-{os.getpid()}"  # others may have hosts too
 needs_hosts = pytest.mark.skipif(missing() is not None, reason=f"no hosts: {missing()}")
 
 
@@ -46,7 +50,7 @@ def test_a_learner_talks_through_the_hosts(learner):
         assert free["most"] < 4 * least
         assert slow["how"] == measure.EXTRAPOLATED
         assert slow["seconds"] == pytest.approx(free["seconds"] + free["most"] / 1e4)
-    assert not namespaces(), "hosts are left behind"
+    assert not namespaces(OWN), "hosts are left behind"
 
 
 def test_a_cell_is_extrapolated_from_its_bytes():

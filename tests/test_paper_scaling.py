@@ -9,12 +9,14 @@ import pytest
 pytest.importorskip("torch")
 scaling = pytest.importorskip("benchmarks.paper.scaling")
 
-from benchmarks.network.namespaces import missing, namespaces  # noqa: E402
+from benchmarks.network.namespaces import PREFIX, missing, namespaces  # noqa: E402
 from benchmarks.paper.cells import Finding  # noqa: E402
 from benchmarks.paper.scaling.paper import SECONDS  # noqa: E402
 from benchmarks.speed.data import clicks  # noqa: E402
 from benchmarks.speed.timing import Failed  # noqa: E402
 
+pytestmark = pytest.mark.xdist_group("hosts")  # one after the other: they share the cores
+OWN = f"{PREFIX}-{os.getpid()}"  # others may have hosts too
 needs_hosts = pytest.mark.skipif(missing() is not None, reason=f"no hosts: {missing()}")
 
 
@@ -31,7 +33,7 @@ def test_computation_is_measured_apart_from_waiting(n_workers):
     found = scaling.measured("XGBoost", clicks(20_000, 20_000), 8, n_workers, 0.5, 60.0)
     assert 0.0 < found["mean cpu"] <= found["busiest cpu"] < 3.0 * found["seconds"]
     assert (found["most"] > 8 * 16 * 20_000) == (n_workers == 2)
-    assert not namespaces(), "hosts are left behind"
+    assert not namespaces(OWN), "hosts are left behind"
 
 
 @needs_hosts
@@ -46,7 +48,7 @@ def test_a_few_rounds_of_gbun_take_what_their_computation_takes():
 def test_a_peer_that_takes_too_long_has_failed():
     with pytest.raises(Failed, match="did not answer in 0 s"):
         scaling.measured("LightGBM", clicks(3000, 20_000), 8, 2, 0.5, 0.01)
-    assert not namespaces(), "hosts are left behind"
+    assert not namespaces(OWN), "hosts are left behind"
 
 
 def test_tables_compare_with_the_fewest_workers_that_succeeded():
