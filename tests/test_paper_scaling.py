@@ -46,7 +46,7 @@ def test_a_peer_that_takes_too_long_has_failed(team):  # noqa: F811
 
 @needs_hosts
 def test_the_plan_has_large_sizes_and_as_many_rows_as_fit(monkeypatch):
-    monkeypatch.setattr(scaling, "free_memory", lambda: 16e9)
+    monkeypatch.setattr(scaling, "memory", lambda: 16 * 10**9)
     cells = {cell.name: cell for cell in scaling.cells(planned(scaling.EXPERIMENT))}
     assert cells["KDD12, XGBoost, 64, 16 workers"].settings["rows"] == 8_000_000
     assert [name for name in cells if "GBUN, 1024" in name] == [
