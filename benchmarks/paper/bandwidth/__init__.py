@@ -33,9 +33,11 @@ outputs or leaves, seconds of a round. Here: 16 hosts that are network namespace
 of that bandwidth both ways and one thread; row i belongs to host i mod 16. GBUN goes through its own collective
 (float32), XGBoost (hist, level by level: 6 levels for 64 leaves, 10 for 1024) through its tracker and collective,
 LightGBM (tree_learner=data, its bundles of features and the rest by default) through its sockets. LightGBM's
-tree_learner=voting, which sends less and grows other trees, is left out. Bytes are those of the interfaces' counters.
-KDD12.sub is generated in the paper's shape; book_crossing is real, has twice the features and is measured at 64 only. A
-place has rounds of about 5 seconds, of GBUN 5 rounds and of a peer one at least.
+tree_learner=voting, which sends less and grows other trees, is left out. LightGBM leaves out features that fewer rows
+of a host have than a leaf needs, of KDD12.sub nearly all, and sends the less for it: the table of trees tells how many
+it uses. Bytes are those of the interfaces' counters. KDD12.sub is generated in the paper's shape; book_crossing is
+real, has twice the features and is measured at 64 only. A place has rounds of about 5 seconds, of GBUN 5 rounds and of
+a peer one at least.
 
 All hosts share the cores of this machine, so a round without a limit is bound by computation that 16 machines would
 share out: "network s" is what a limit adds to it, "a core each s" is the computation of the busiest host plus its bytes
