@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from time import perf_counter
 
 import pytest
 
 pytest.importorskip("torch")
 scaling = pytest.importorskip("benchmarks.paper.scaling")
 
-from benchmarks.network.namespaces import missing, namespaces  # noqa: E402
+from benchmarks.network import crew  # noqa: E402
 from benchmarks.paper.cells import Finding  # noqa: E402
 from benchmarks.paper.scaling.paper import SECONDS  # noqa: E402
-from benchmarks.speed.data import clicks  # noqa: E402
 from benchmarks.speed.timing import Failed  # noqa: E402
 
-needs_hosts = pytest.mark.skipif(missing() is not None, reason=f"no hosts: {missing()}")
+from paper_hosts import needs_hosts, planned, team  # noqa: E402, F401
+
+pytestmark = pytest.mark.xdist_group("hosts")  # one after the other: they share the cores
 
 
 def finding(learner, workers, seconds=0.0, cpu=0.0, failed="", data="KDD12.sub"):
@@ -26,27 +28,35 @@ def finding(learner, workers, seconds=0.0, cpu=0.0, failed="", data="KDD12.sub")
 
 
 @needs_hosts
-@pytest.mark.parametrize("n_workers", [1, 2])
-def test_computation_is_measured_apart_from_waiting(n_workers):
-    found = scaling.measured("XGBoost", clicks(20_000, 20_000), 8, n_workers, 0.5, 60.0)
-    assert 0.0 < found["mean cpu"] <= found["busiest cpu"] < 3.0 * found["seconds"]
-    assert (found["most"] > 8 * 16 * 20_000) == (n_workers == 2)
-    assert not namespaces(), "hosts are left behind"
-
-
-@needs_hosts
-def test_a_few_rounds_of_gbun_take_what_their_computation_takes():
+def test_a_few_rounds_of_gbun_take_what_their_computation_takes(team):  # noqa: F811
     """Its rounds are told late and in bunches; seconds from the gaps between them would be too few."""
-    found = scaling.measured("GBUN", clicks(400_000, 20_000), 64, 4, 0.1, 60.0)
-    assert found["rounds"] < 10
-    assert found["seconds"] > 0.7 * 4 * found["mean cpu"] / (os.cpu_count() or 1)
+    ours = team("GBUN", 256)
+    began = perf_counter()
+    found = scaling.unlimited(ours, 0.1)
+    assert found["rounds"] == 5
+    assert 0.0 < found["mean cpu"] <= found["busiest cpu"]
+    least = 2 * found["mean cpu"] / min(2, os.cpu_count() or 1)
+    assert 0.7 * least < found["seconds"] < (perf_counter() - began) / found["rounds"]
 
 
 @needs_hosts
-def test_a_peer_that_takes_too_long_has_failed():
-    with pytest.raises(Failed, match="did not answer in 0 s"):
-        scaling.measured("LightGBM", clicks(3000, 20_000), 8, 2, 0.5, 0.01)
-    assert not namespaces(), "hosts are left behind"
+def test_a_peer_that_takes_too_long_has_failed(team, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(crew, "GRACE", 0.1)
+    with pytest.raises(Failed, match=r"did not answer in 0 s; a worker had at most \d+ MB"):
+        team("LightGBM", 64, within=0.01)
+
+
+@needs_hosts
+def test_the_plan_has_large_sizes_and_as_many_rows_as_fit(monkeypatch):
+    monkeypatch.setattr(scaling, "memory", lambda: 16 * 10**9)
+    cells = {cell.name: cell for cell in scaling.cells(planned(scaling.EXPERIMENT))}
+    assert cells["KDD12, XGBoost, 64, 16 workers"].settings["rows"] == 8_000_000
+    assert [name for name in cells if "GBUN, 1024" in name] == [
+        f"KDD12.sub, GBUN, 1024, {n} workers" for n in (1, 4, 16)
+    ]
+    gbun, lightgbm = (cells[f"KDD12, {learner}, 64, 16 workers"].settings for learner in ("GBUN", "LightGBM"))
+    assert gbun["most seconds of a first round"] == lightgbm["most seconds of a first round"] >= 600
+    assert lightgbm["parameters"]["tree_learner"] == "data"
 
 
 def test_tables_compare_with_the_fewest_workers_that_succeeded():
@@ -55,7 +65,7 @@ def test_tables_compare_with_the_fewest_workers_that_succeeded():
     assert (one["note"], "round s" in one) == ("out of memory", False)
     assert four["exchange s"] == pytest.approx(0.1)
     assert four["a core each s"] == pytest.approx(1.2)
-    assert four["waiting s"] == pytest.approx(4.0 - 0.55)
+    assert four["waiting s"] == pytest.approx(4.0 - 1.1)
     assert (two["speed-up"], four["speed-up"]) == (1.0, pytest.approx(2.0))
     assert four["ideal"] == 2.0
     assert four["paper s"] == SECONDS["KDD12.sub", 64, "GBUN", 4] == 0.86

@@ -8,6 +8,7 @@ import threading
 from itertools import count
 from pathlib import Path
 from queue import Empty, Queue
+from subprocess import Popen
 from time import monotonic, sleep
 from typing import IO, Any
 
@@ -99,18 +100,28 @@ class Crew:
         return told.translate(str.maketrans("[]", "()"))  # a table takes [...] for a style
 
     def _fail(self, why: str, tell: bool = True) -> None:
+        peak = max(map(_peak, self._group.processes))
         if tell:
             sleep(GRACE)  # for the others to say why
         for rank in range(self.size if tell else 0):
             print(f"worker {rank}:\n{self._group.errors(rank)[-LONGEST:]}", file=sys.stderr)
         self.close()
-        raise Failed(why)
+        raise Failed(f"{why}; a worker had at most {peak / 1e6:,.0f} MB" if peak else why)
 
 
 def free_memory() -> float:
     """Bytes that processes of this machine can still have."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+
+
+def _peak(process: Popen[str]) -> float:
+    """The most bytes that a process has had in memory; 0 where it is no more."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return 1024.0 * next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def _read(stream: IO[str], answers: Queue[str]) -> None:

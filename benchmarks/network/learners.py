@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from benchmarks.network import shards
-from benchmarks.network.crew import Crew
+from benchmarks.network import parameters, shards
+from benchmarks.network.crew import LEAST_MEMORY, Crew
 from benchmarks.network.hosts import Hosts
-from benchmarks.network.measure import COMPILE, MOST, Found, Job, measure
+from benchmarks.network.measure import MOST, Found, Job, measure
 from benchmarks.network.namespaces import Unavailable
 from benchmarks.speed.data import Source
 from benchmarks.speed.timing import Failed
 
 KINDS = {"GBUN": "train", "LightGBM": "lightgbm", "XGBoost": "xgboost"}
-A_ROUND = 600.0  # seconds after which nobody is waited for
+A_ROUND = 600.0  # seconds after which nobody is waited for, GBUN's compilation among them
+FEWEST = {"train": 5}  # rounds; of fewer, what comes before and after them makes GBUN's seconds and CPU noise
+TRANSPORT = "float32"
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,22 @@ class Team:
     """About the seconds of a round without a limit."""
 
     def measure(self, bandwidth: float | None, expected: float, seconds: float) -> Found:
-        """As many rounds as are expected to take `seconds`, at a bandwidth; one at least, of GBUN two (see measure).
+        """As many rounds as are expected to take `seconds`, at a bandwidth; one at least, of GBUN five.
 
         Means, as in the paper: the seconds of a round are those that one more of them takes.
         """
         self.hosts.limit(bandwidth)
-        fewest = 2 if self.job["kind"] == "train" else 1
-        rounds = max(fewest, min(MOST, int(seconds / expected)))
+        rounds = max(FEWEST.get(self.job["kind"], 1), min(MOST, int(seconds / expected)))
         found = measure(self.hosts, self.crew, self.job, expected, rounds)
         return replace(found, seconds=found.each)
+
+    def grown(self) -> dict[str, Any]:
+        """What a peer's trees have become: leaves, and what their bytes depend on. Nothing of GBUN."""
+        kind = self.job["kind"]
+        if kind == "train":
+            return {}
+        answer = self.crew.ask({**self.job, "kind": "trees", "peer": kind}, A_ROUND)
+        return {key: value for key, value in answer.items() if key not in ("cpu", "peak MB")}
 
 
 @contextmanager
@@ -49,21 +58,27 @@ def at_work(learner: str, source: Source, size: int, n_hosts: int, within: float
     """`size` is K or the leaves of a tree; `within` so many seconds it must be set up, and must a round be over."""
     try:
         with shards.written(source, n_hosts) as folder, Hosts(n_hosts) as hosts, Crew(hosts, n_hosts) as crew:
-            yield _ready(hosts, crew, job_of(learner, str(folder), size), within)
+            yield ready(hosts, crew, job_of(learner, str(folder), size), within)
     except Unavailable as error:
         raise Failed(str(error)) from None
 
 
 def job_of(learner: str, folder: str, size: int) -> Job:
-    own = {"neurons": size, "transport": "float32"} if learner == "GBUN" else {"leaves": size}
+    own = {"neurons": size, "transport": TRANSPORT} if learner == "GBUN" else {"leaves": size}
     return {"kind": KINDS[learner], "folder": folder, **own}
 
 
-def _ready(hosts: Hosts, crew: Crew, job: Job, within: float) -> Team:
+def settings(learner: str, size: int, n_hosts: int) -> dict[str, Any]:
+    """All that figures depend on, beside the rows: for a cell's settings."""
+    told = {"learner": learner, "size": size, "parameters": parameters.of(learner, size, n_hosts, TRANSPORT)}
+    return {**told, "most seconds of a first round": A_ROUND, "least free memory": LEAST_MEMORY}
+
+
+def ready(hosts: Hosts, crew: Crew, job: Job, within: float = A_ROUND) -> Team:
     """GBUN reads compiled code in its first rounds, peers build structures; an untold failure says where it came."""
     began = perf_counter()
-    first, then = (2, 4) if job["kind"] == "train" else (0, 1)
-    crew.ask({**job, "rounds": first}, max(within, COMPILE) if job["kind"] == "train" else within)
+    first, then = (2, 2) if job["kind"] == "train" else (0, 1)
+    crew.ask({**job, "rounds": first}, within)
     setup = perf_counter() - began
     try:
         ends = crew.ask({**job, "rounds": then}, within)["seconds"]
@@ -76,6 +91,7 @@ def told(found: Found) -> dict[str, Any]:
     """What was measured, as JSON: seconds and seconds of a core of a round, and bytes of a host and round."""
     return {
         "seconds": found.seconds,
+        "deviation": found.deviation,
         "rounds": found.rounds,
         "sent": sum(found.sent) / len(found.sent),
         "most": found.most,

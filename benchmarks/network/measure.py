@@ -56,7 +56,8 @@ class Found:
     """Median seconds of a round; bytes and seconds of a core of each host and round; `answer` is that of rank 0.
 
     `each` are the seconds by which one more round makes a job longer. Training tells of rounds late, and where there
-    are few of them in bunches: then the median is too small, and this is what holds.
+    are few of them in bunches: then the median is too small, and this is what holds. `deviation` is that of the single
+    rounds' seconds, as they were told; None of less than three.
     """
 
     seconds: float
@@ -66,6 +67,7 @@ class Found:
     received: list[float]
     cpu: list[float]
     answer: dict[str, Any]
+    deviation: float | None = None
 
     @property
     def most(self) -> float:
@@ -133,14 +135,16 @@ def measure(hosts: Hosts, crew: Crew, job: Job, expected: float, rounds: int) ->
         counted.append(hosts.counters())
     before, middle, after = (counters[: crew.size] for counters in counted)
     pairs = [(c.since(b), b.since(a)) for a, b, c in zip(before, middle, after, strict=True)]
+    single = of_rounds(job, answers[1][0]["seconds"])
     return Found(
-        statistics.median(of_rounds(job, answers[1][0]["seconds"])),
+        statistics.median(single),
         (total(answers[1][0]) - total(answers[0][0])) / rounds,
         rounds,
         [(more.sent - few.sent) / rounds for more, few in pairs],
         [(more.received - few.received) / rounds for more, few in pairs],
-        [max(0.0, more["cpu"] - few["cpu"]) / rounds for few, more in zip(*answers, strict=True)],
+        [(more["cpu"] - few["cpu"]) / rounds for few, more in zip(*answers, strict=True)],
         answers[1][0],
+        statistics.stdev(single) if len(single) > 2 else None,
     )
 
 

@@ -3,6 +3,7 @@
     {"kind": "train", "rows": 2000, "features": 100000, "nnz": 10, "neurons": 64, "rounds": 5, "transport": "float32"}
     {"kind": "train", "folder": "/tmp/shards", "neurons": 64, "rounds": 5, "transport": "float32"}
     {"kind": "lightgbm", "folder": "/tmp/shards", "leaves": 64, "rounds": 5}    or "xgboost"
+    {"kind": "trees", "peer": "lightgbm", "folder": "/tmp/shards", "leaves": 64}
     {"kind": "exchange", "up": 10000, "down": 800, "rounds": 5}
     {"kind": "all_reduce", "neurons": 64, "rounds": 5}
 
@@ -27,7 +28,7 @@ import scipy.sparse as sp
 import torch
 import torch.distributed as dist
 
-from benchmarks.network import peers, shards
+from benchmarks.network import parameters, peers, shards
 from gbun import distributed
 from gbun.callbacks import Callback, RoundReport
 from gbun.demo import peak_megabytes
@@ -61,10 +62,9 @@ def train(neurons: int, rounds: int, transport: str, folder: str | None = None, 
     """Seconds since the start at the end of each round, and the bytes of each worker and round that gbun itself has
     counted; both on rank 0."""
     X, y = share(**generated, rank=dist.get_rank()) if folder is None else shard(folder, dist.get_rank())
-    params = {"objective": "logistic", "n_neurons": neurons, "n_jobs": 1, "init": "constant", "scale": "none"}
     clock, report = Clock(), distributed.Report()
     dist.barrier()
-    distributed.train(params, (X, y), rounds, callbacks=[clock], transport=transport, report=report)
+    distributed.train(parameters.gbun(neurons), (X, y), rounds, callbacks=[clock], transport=transport, report=report)
     if dist.get_rank():
         return {}
     sent, received = (values[:, 1:].mean(axis=1).tolist() for values in (report.sent, report.received))
@@ -99,6 +99,7 @@ JOBS = {
     "train": train,
     "lightgbm": peers.lightgbm,
     "xgboost": peers.xgboost,
+    "trees": peers.trees,
     "exchange": exchange,
     "all_reduce": all_reduce,
 }

@@ -1,4 +1,4 @@
-"""A figure of panels side by side, seconds of a round on log axes, a colour for each learner."""
+"""A figure of panels one below the other, for a phone too: seconds of a round, a colour for each learner."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Panel = tuple[str, int]
 
 
 def draw_panels(panels: Sequence[Panel], fill: Callable[[Any, Panel], None], label: str, path: Path) -> None:
-    figure = Figure(figsize=(5.0 * len(panels), 4.5), layout="constrained")
+    figure = Figure(figsize=(5.0, 4.0 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
-    for ax, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    for ax, panel in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):
         fill(ax, panel)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xlabel(label, fontsize=8)
         ax.set_ylabel("seconds of a round", fontsize=8)
         ax.set_title(f"{panel[0]}, K or leaves = {panel[1]}", fontsize=9)
-        ax.legend(fontsize=6)
-    figure.savefig(path, dpi=120)
+        ax.legend(fontsize=7)
+    figure.savefig(path, dpi=150)

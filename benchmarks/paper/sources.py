@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +11,42 @@ from rich.console import Console
 from benchmarks.speed import data
 from benchmarks.speed.data import KDD12_FEATURES, KDD12_ROWS, Source
 from benchmarks.speed.options import Options
+from benchmarks.speed.timing import Failed
 
 GENERATED, REAL = "KDD12.sub", "book_crossing"
+Rows = tuple[Source, dict[str, Any]]
+"""Where they come from, and what figures depend on beside the name."""
 QUICK_ROWS, QUICK_FEATURES = 20_000, 10_000
 
 
-def sources(folder: Path | None, quick: bool, most_rows: int | None = None) -> dict[str, tuple[Source, dict[str, Any]]]:
-    """By name, with what its figures depend on. `most_rows` keeps the first ones only."""
+def sources(folder: Path | None, quick: bool, most_rows: int | None = None) -> dict[str, Rows]:
+    """By name. `most_rows` keeps the first ones only.
+
+    The real set is there also where the folder lacks it, so that reports list it among what was not run.
+    """
     rows = QUICK_ROWS if quick else min(KDD12_ROWS, most_rows or KDD12_ROWS)
     features = QUICK_FEATURES if quick else KDD12_FEATURES
     found = {GENERATED: (data.clicks(rows, features), {"rows": rows, "features": features})}
-    real = None if quick else data.real(Options(folder, 1, False, Console(quiet=True)), REAL)
-    if real is not None:
-        found[REAL] = Source(REAL, First(real, most_rows)), {"rows": most_rows or "all"}
+    if not quick:
+        n_bytes = sum(file.stat().st_size for file in (folder / REAL).glob("*")) if folder else 0
+        found[REAL] = Source(REAL, First(folder, most_rows)), {"rows": most_rows or "all", "bytes of files": n_bytes}
     return found
 
 
-class First:
-    """The first rows of a source."""
+def sizes_of(name: str, sizes: Sequence[int]) -> Sequence[int]:
+    """The larger sizes take long and are the paper's on KDD12.sub only."""
+    return sizes if name == GENERATED else [min(sizes)]
 
-    def __init__(self, source: Source, most: int | None) -> None:
-        self.source, self.most = source, most
+
+class First:
+    """The first rows of the real set."""
+
+    def __init__(self, folder: Path | None, most: int | None) -> None:
+        self.folder, self.most = folder, most
 
     def __call__(self) -> tuple[Any, Any]:
-        X, y = self.source.load()
+        real = data.real(Options(self.folder, 1, False, Console(quiet=True)), REAL)
+        if self.folder is None or real is None or not (self.folder / REAL).is_dir():
+            raise Failed(f"{REAL} is not in the data folder")
+        X, y = real.load()
         return X[: self.most], y[: self.most]

@@ -30,16 +30,21 @@ class Limits:
     most: float
 
 
-def by_bandwidth(
+def measured(
     learner: str, source: Source, size: int, n_hosts: int, bandwidths: Sequence[str], limits: Limits
 ) -> dict[str, Any]:
     with at_work(learner, source, size, n_hosts) as team:
-        free = team.measure(None, team.a_round, limits.seconds)
-        places = {FREE: {**told(free), "how": MEASURED}}
-        gone = ""
-        for bandwidth in bandwidths:
-            places[bandwidth], gone = _at(team, free, bandwidth, limits, gone)
-    return {"round s": free.seconds, "bytes": round(free.most), "setup s": team.setup, "places": places}
+        return by_bandwidth(team, bandwidths, limits)
+
+
+def by_bandwidth(team: Team, bandwidths: Sequence[str], limits: Limits) -> dict[str, Any]:
+    free = team.measure(None, team.a_round, limits.seconds)
+    trees = team.grown()
+    places = {FREE: {**told(free), "how": MEASURED}}
+    gone = ""
+    for bandwidth in bandwidths:
+        places[bandwidth], gone = _at(team, free, bandwidth, limits, gone)
+    return {"round s": free.seconds, "bytes": round(free.most), "setup s": team.setup, **trees, "places": places}
 
 
 def _at(team: Team, free: Found, bandwidth: str, limits: Limits, gone: str) -> tuple[Place, str]:
@@ -57,13 +62,13 @@ def _at(team: Team, free: Found, bandwidth: str, limits: Limits, gone: str) -> t
         return {**place, "note": str(failure)}, str(failure)
 
 
-def grown(places: Mapping[str, Place], few: int, many: int) -> dict[str, Place]:
-    """Trees of `many` leaves from those of `few`: XGBoost sums a histogram of all features for each leaf, so bytes and
-    seconds of a round grow with leaves."""
-    times = many / few
-    scaled = ("seconds", "extrapolated", "sent", "most", "busiest cpu", "mean cpu")
+def larger(places: Mapping[str, Place], bytes_times: float, work_times: float, how: str) -> dict[str, Place]:
+    """A learner's places where it sends and computes so many times what it did here."""
+    free = places[FREE]
+    sent, most = (free[key] * bytes_times for key in ("sent", "most"))
+    seconds, busiest, mean = (free[key] * work_times for key in ("seconds", "busiest cpu", "mean cpu"))
+    own = {"how": how, "sent": sent, "most": most, "busiest cpu": busiest, "mean cpu": mean}
+    rates = {bandwidth: bandwidth_of(bandwidth) for bandwidth in places}
     return {
-        bandwidth: {key: value * times if key in scaled else value for key, value in place.items()}
-        | {"how": f"{EXTRAPOLATED} from {few} leaves", "rounds": None}
-        for bandwidth, place in places.items()
+        bandwidth: {**own, "seconds": seconds + (most / rate if rate else 0.0)} for bandwidth, rate in rates.items()
     }

@@ -19,7 +19,7 @@ CAPTION = "Seconds of a round by bandwidth. Hollow marks are extrapolated; dotte
 
 
 def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
-    known = [own for own in lines(findings) if own.places]
+    known = [own for own in lines(findings) if own.places and own.hosts > 1]
     panels = sorted({(own.data, own.size) for own in known})
     if not panels:
         return []

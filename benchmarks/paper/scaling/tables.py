@@ -30,10 +30,11 @@ def _row(one: Finding, fewest: Mapping[Key, Finding]) -> Row:
         first = fewest[_key(one)]
         row |= {
             "round s": found["seconds"],
+            "deviation s": found.get("deviation"),
             "rounds": found["rounds"],
             "busiest cpu s": found["busiest cpu"],
             "mean cpu s": found["mean cpu"],
-            "waiting s": found["seconds"] - found["mean cpu"],
+            "waiting s": found["seconds"] - found["busiest cpu"],
             "sent": round(found["sent"]),
             "exchange s": exchange(found),
             "a core each s": own,
@@ -41,6 +42,8 @@ def _row(one: Finding, fewest: Mapping[Key, Finding]) -> Row:
             "ideal": at["workers"] / first.settings["workers"],
             "setup s": found["setup s"],
             "peak MB": found["peak MB"],
+            "leaves": found.get("leaves"),
+            "features used": found.get("features used"),
         }
     return {**row, "paper s": SECONDS.get((at["data"], at["size"], at["learner"], at["workers"])), "note": one.failed}
 
