@@ -22,7 +22,7 @@ MANY = [f"a column with a name {number}" for number in range(30)]
 
 
 def drawn(path):
-    figure = Figure(figsize=(12.0, 3.0))
+    figure = Figure(figsize=(5.0, 3.0))
     FigureCanvasAgg(figure)
     figure.subplots().plot([1, 2, 3])
     figure.savefig(path)
@@ -109,8 +109,13 @@ def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path):
     assert [one["failed"] for one in told] == ["", "no answer in 600 s"]
     assert told[0]["found"]["where"] == "FOLDER/rows"
     assert not (tmp_path / "docs/benchmarks/bandwidth.json").exists()
-    if BROWSER is not None:
-        assert "px: in order" in shown
+
+
+@needs_browser
+def test_the_page_is_checked_in_a_browser(run):
+    ended, shown, _ = run(accuracy=experiment("accuracy"))
+    assert ended == ""
+    assert "px: in order" in shown
 
 
 def test_what_is_not_run_is_said(run, monkeypatch):
@@ -142,6 +147,7 @@ def test_machine_and_dates_are_all_there_were():
     written = page.html([Section("some", "Some", findings=findings)], "python", quick=True)
     assert f"Measured 2026-11-01 to {abouts[1]['date'][:10]}" in written
     assert f"3.10.1; {abouts[1]['python']}" in written
+    assert "Not all parts were measured alike: python." in written
     assert "A quick run" in written
     assert "numpy" in written
 
@@ -153,7 +159,8 @@ def test_a_picture_of_another_kind_is_told(tmp_path):
 
 BAD = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width"><title>Bad</title>
 <section><div style="width: 400px">wider than a phone</div>
-<img alt="gone" src="data:image/png;base64,AAAA"><table><caption>bare</caption><tr><td>1</td></tr></table></section>
+<img alt="gone" src="data:image/png;base64,AAAA"><img alt="small" style="width: 300px" src="data:image/svg+xml;utf8,
+<svg xmlns='http://www.w3.org/2000/svg' width='1200' height='100'></svg>"><table><caption>bare</caption><tr><td>1</td></tr></table></section>
 <script>console.error("something is wrong")</script>"""
 
 
@@ -167,6 +174,7 @@ def test_the_check_fails_on_a_page_that_is_bad(tmp_path):
         assert f"at {width} px a picture does not load: gone" in found
         assert f"at {width} px a table has no header cells or no caption: bare1" in [p.replace("\n", "") for p in found]
         assert f"at {width} px there are 1 sections, expected 2" in found
+    assert "at 360 px a picture is shrunk 4.0 times, its text cannot be read: small" in found
     assert any(problem == "the console says: something is wrong" for problem in found)
 
 

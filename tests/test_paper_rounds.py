@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import io
-import threading
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from benchmarks.paper.cells import Cell, Finding, Store, run, side_by_side
+from benchmarks.paper.cells import Finding
 from benchmarks.paper.experiment import Plan
 from benchmarks.paper.rounds import EXPERIMENT
 from benchmarks.paper.rounds.plan import compare
 from benchmarks.paper.rounds.tables import FULL, TABLE
-from benchmarks.speed.timing import Failed
-from rich.console import Console
 
 
 @pytest.mark.parametrize("name", ["clicks", "classes"])
@@ -59,31 +55,3 @@ def test_options_are_checked():
         planned("--round-size", "48")
     with pytest.raises(SystemExit, match=r"--round-sets must be some of .*, got letter"):
         planned("--round-sets", "letter")
-
-
-class TestSideBySide:
-    def cells(self, together):
-        def work(i):
-            if together is not None:
-                together.wait(10)  # ends only where another cell runs at the same time
-            if i == 2:
-                raise Failed("too slow")
-            return {"value": i}
-
-        return [Cell(f"cell {i}", {"i": i}, lambda i=i: work(i), 1.0) for i in range(4)]
-
-    def test_findings_are_those_of_cells_in_turn_and_are_kept(self, tmp_path):
-        console, store = Console(file=io.StringIO()), Store(tmp_path / "kept.json")
-        found = run(self.cells(threading.Barrier(2)), store, dict, console, jobs=2)
-        assert [(one.name, one.found, one.failed) for one in found] == [
-            ("cell 0", {"value": 0}, ""),
-            ("cell 1", {"value": 1}, ""),
-            ("cell 2", {}, "too slow"),
-            ("cell 3", {"value": 3}, ""),
-        ]
-        again = run(self.cells(threading.Barrier(3)), Store(store.path), dict, console, jobs=2)
-        assert again == found
-
-    def test_an_error_is_raised(self):
-        with pytest.raises(ZeroDivisionError):
-            list(side_by_side(lambda x: 1 // x, [1, 0], 2))
