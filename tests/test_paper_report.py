@@ -160,7 +160,8 @@ def test_a_picture_of_another_kind_is_told(tmp_path):
 BAD = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width"><title>Bad</title>
 <section><div style="width: 400px">wider than a phone</div>
 <img alt="gone" src="data:image/png;base64,AAAA"><img alt="small" style="width: 300px" src="data:image/svg+xml;utf8,
-<svg xmlns='http://www.w3.org/2000/svg' width='1200' height='100'></svg>"><table><caption>bare</caption><tr><td>1</td></tr></table></section>
+<svg xmlns='http://www.w3.org/2000/svg' width='1200' height='100'></svg>">
+<table><caption>bare</caption><tr><td>1</td></tr></table></section>
 <script>console.error("something is wrong")</script>"""
 
 
