@@ -18,10 +18,11 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.paper import classes_measure as measure
 from benchmarks.paper.cells import Cell, Finding
-from benchmarks.paper.classes_measure import DENSE, LEARNERS, LIGHTGBM, OURS, PER_CLASS, SPARSE, WORKERS, XGBOOST
-from benchmarks.paper.experiment import Experiment, Picture, Plan, main
+from benchmarks.paper.classes import measure
+from benchmarks.paper.classes.measure import DENSE, LEARNERS, LIGHTGBM, OURS, PER_CLASS, SPARSE, WORKERS, XGBOOST
+from benchmarks.paper.experiment import Experiment, Picture, Plan
+from benchmarks.paper.given import numbers
 from benchmarks.speed.picture import COLOURS
 from benchmarks.speed.report import Row
 from benchmarks.speed.timing import ratio
@@ -33,6 +34,7 @@ SWEEPS, SENT_ROUNDS = 3, 6
 SECONDS = "classes: median seconds of a round, {}, K = {}"
 BYTES = "classes: bytes a round that a worker of two sends, K = {}"
 GROWTH = "classes: the cost of the most classes over that of the fewest"
+PACKAGES = ("gbun", "numba", "lightgbm", "xgboost", "xgboost-cpu")
 LINES = {**COLOURS, PER_CLASS: "#7a5ba8"}
 
 
@@ -41,34 +43,26 @@ def cells(plan: Plan) -> list[Cell]:
     planned = QUICK_CLASSES if plan.quick else CLASSES
     kinds = {DENSE: planned[1:]} if plan.quick else {DENSE: planned, SPARSE: planned}
     found = []
-    for K in plan.given.class_neurons:
+    for K in plan.given.class_neurons or [64]:
+        if K & (K - 1):
+            raise SystemExit(f"--class-neurons must be powers of two, as trees of a depth have leaves, got {K}")
         for n_classes in planned:
             asked = {"classes": n_classes, "n_rows": SENT_ROWS, "K": K, "rounds": SENT_ROUNDS, "workers": WORKERS}
             run = partial(measure.counted, n_classes, SENT_ROWS, K, SENT_ROUNDS)
-            found.append(Cell(f"bytes, {n_classes} classes, K = {K}", asked, run, 10.0))
-        for kind, numbers in kinds.items():
-            for n_classes in numbers:
+            found.append(Cell(f"bytes, {n_classes} classes, K = {K}", asked, run, 10.0, ("gbun", "torch")))
+        for kind, timed in kinds.items():
+            for n_classes in timed:
                 told = {"kind": kind, "n_rows": n_rows, "n_classes": n_classes, "K": K, "threads": plan.threads}
                 run = partial(measure.compared, **told, sweeps=sweeps)
-                more = {"sweeps": sweeps, "columns": measure.COLUMNS[kind], "depth": measure.DEPTH}
+                more = {"sweeps": sweeps, "columns": measure.COLUMNS[kind], "depth": measure.depth(K)}
                 guess = 20.0 + n_rows * n_classes / 50_000
-                found.append(Cell(f"{kind}, {n_classes} classes, K = {K}", {**told, **more}, run, guess))
+                found.append(Cell(f"{kind}, {n_classes} classes, K = {K}", {**told, **more}, run, guess, PACKAGES))
     return found
 
 
-def neurons(given: str) -> list[int]:
-    """
-    >>> neurons("64,256")
-    [64, 256]
-    """
-    parts = given.split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise argparse.ArgumentTypeError(f"must be numbers such as 64,256, got {given!r}")
-    return [int(part) for part in parts]
-
-
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--class-neurons", type=neurons, default=[64], help="classes: K and LightGBM's leaves: 64,256")
+    told = "classes: powers of two: K, LightGBM's leaves and, at full depth, XGBoost's; 64 by default"
+    parser.add_argument("--class-neurons", type=numbers(least=2), help=told)
 
 
 def tables(findings: Sequence[Finding]) -> list[Row]:
@@ -122,7 +116,7 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
     titles = list(dict.fromkeys(row["table"] for row in rows))
     if not titles:
         return []
-    figure = Figure(figsize=(6.5, 3.4 * len(titles)), layout="constrained")
+    figure = Figure(figsize=(5.0, 3.0 * len(titles)), layout="constrained")
     FigureCanvasAgg(figure)
     for ax, title in zip(figure.subplots(len(titles), 1, squeeze=False)[:, 0], titles, strict=True):
         _draw(ax, title.removeprefix("classes: "), [row for row in rows if row["table"] == title])
@@ -135,9 +129,8 @@ def _draw(ax: Any, title: str, rows: Sequence[Row]) -> None:
     for key in (key for key in rows[0] if key.split(",")[0] in LEARNERS):
         points = [(row["classes"], row[key]) for row in rows if row[key] is not None]
         style = "--" if key.endswith("by formula") else "o-"
-        ax.loglog(
-            *zip(*sorted(points), strict=True), style, color=LINES[key.split(",")[0]], label=key
-        ) if points else None
+        if points:
+            ax.loglog(*zip(*sorted(points), strict=True), style, color=LINES[key.split(",")[0]], label=key)
     ax.set_title(title, fontsize=9)
     ax.set_xlabel("classes", fontsize=8)
     ax.tick_params(labelsize=7)
@@ -152,8 +145,8 @@ EXPERIMENT = Experiment(
         "it measures nothing of that, and its diagonal Hessian asks for a Gram matrix for each class. gbun shares "
         "one Hessian among classes; the paper's form (hessian=per_class) is measured beside it. Rows are "
         "generated: 50,000 rows of 100 dense columns, and of 20 words among 20,000. LightGBM and XGBoost grow a "
-        "tree for each class, of K leaves and of depth 6. Bytes are counted by gbun on two workers; by formula are "
-        "histograms of the 100 dense columns that two workers of LightGBM or XGBoost send, and the Gram matrices "
+        "tree for each class, of K leaves and of depth log2 K. Bytes are counted by gbun on two workers; by formula "
+        "are histograms of the 100 dense columns that two workers of LightGBM or XGBoost send, and the Gram matrices "
         "of the paper's form."
     ),
     cells=cells,
@@ -161,6 +154,3 @@ EXPERIMENT = Experiment(
     draw=draw,
     options=options,
 )
-
-if __name__ == "__main__":
-    main(EXPERIMENT)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.paper.cells import Cell, Finding
-from benchmarks.paper.experiment import Experiment, Picture, Plan, main
-from benchmarks.paper.uniformity_patterns import (
+from benchmarks.paper.experiment import Experiment, Picture, Plan
+from benchmarks.paper.uniformity.patterns import (
     FEATURES,
     LIKE_PAPER,
     MOST,
@@ -80,7 +80,13 @@ def cells(plan: Plan) -> list[Cell]:
     sizes = {**dict.fromkeys(SMALL, PAPER_FLOATS), **dict.fromkeys(PATTERNS, n)}
     made = {**SMALL, **PATTERNS}
     return [
-        Cell(name, {"hashes": size, "seed": SEED, "round": ROUND}, partial(examined, made[name], size), size / 10**6)
+        Cell(
+            name,
+            {"hashes": size, "seed": SEED, "round": ROUND, "bins": BINS, "blocks": BLOCKS},
+            partial(examined, made[name], size),
+            size / 10**6,
+            ("gbun", "scipy"),
+        )
         for name, size in sizes.items()
     ]
 
@@ -133,7 +139,7 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
 
 
 def _figure(height: float) -> Figure:
-    figure = Figure(figsize=(6.5, height), layout="constrained")
+    figure = Figure(figsize=(5.0, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -162,7 +168,5 @@ EXPERIMENT = Experiment(
     cells=cells,
     tables=tables,
     draw=draw,
+    alone=False,
 )
-
-if __name__ == "__main__":
-    main(EXPERIMENT)
