@@ -15,6 +15,7 @@ pytest.importorskip("xgboost")
 from benchmarks.paper import classes
 from benchmarks.paper.cells import Finding, Store
 from benchmarks.paper.classes import measure
+from benchmarks.paper.classes.tables import GROWTH, tables
 from benchmarks.paper.experiment import main
 from benchmarks.speed.data import Source
 
@@ -54,8 +55,8 @@ def test_growth_is_from_the_fewest_to_the_most():
         seconds(10, gbun=0.5, LightGBM=0.9, XGBoost=1.5),
         Finding("bytes", {"classes": 10, "K": 64, "rounds": 6}, 1.0, {}, {}, "no network"),
     ]
-    rows = classes.tables(findings)
-    growth = next(row for row in rows if row["table"] == classes.GROWTH)
+    rows = tables(findings)
+    growth = next(row for row in rows if row["table"] == GROWTH)
     assert (growth["fewest"], growth["most"]) == (10, 1000)
     assert (growth["gbun"], growth["LightGBM"], growth["XGBoost"]) == (4.0, pytest.approx(100.0), None)
     most = next(row for row in rows if row.get("classes") == 1000)

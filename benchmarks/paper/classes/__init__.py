@@ -10,32 +10,21 @@ counted by gbun itself on two workers of this machine; those of the peers are by
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
-from benchmarks.paper.cells import Cell, Finding
+from benchmarks.paper.cells import Cell
 from benchmarks.paper.classes import measure
-from benchmarks.paper.classes.measure import DENSE, LEARNERS, LIGHTGBM, OURS, PER_CLASS, SPARSE, WORKERS, XGBOOST
-from benchmarks.paper.experiment import Experiment, Picture, Plan
+from benchmarks.paper.classes.measure import DENSE, SPARSE, WORKERS
+from benchmarks.paper.classes.picture import draw
+from benchmarks.paper.classes.tables import tables
+from benchmarks.paper.experiment import Experiment, Plan
 from benchmarks.paper.given import numbers
-from benchmarks.speed.picture import COLOURS
-from benchmarks.speed.report import Row
-from benchmarks.speed.timing import ratio
 
 CLASSES, QUICK_CLASSES = (10, 20, 50, 100, 200, 500, 1000), (5, 20)
 ROWS, QUICK_ROWS = 50_000, 1_000
 SENT_ROWS = 20_000  # few rows would travel in float64
 SWEEPS, SENT_ROUNDS = 3, 6
-SECONDS = "classes: median seconds of a round, {}, K = {}"
-BYTES = "classes: bytes a round that a worker of two sends, K = {}"
-GROWTH = "classes: the cost of the most classes over that of the fewest"
 PACKAGES = ("gbun", "numba", "lightgbm", "xgboost", "xgboost-cpu")
-LINES = {**COLOURS, PER_CLASS: "#7a5ba8"}
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -63,78 +52,6 @@ def cells(plan: Plan) -> list[Cell]:
 def options(parser: argparse.ArgumentParser) -> None:
     told = "classes: powers of two: K, LightGBM's leaves and, at full depth, XGBoost's; 64 by default"
     parser.add_argument("--class-neurons", type=numbers(least=2), help=told)
-
-
-def tables(findings: Sequence[Finding]) -> list[Row]:
-    rows = [_sent(finding) if "rounds" in finding.settings else _seconds(finding) for finding in findings]
-    return sorted(rows, key=lambda row: row["table"], reverse=True) + growth(rows)
-
-
-def _seconds(finding: Finding) -> Row:
-    told, found = finding.settings, finding.found
-    seconds = {name: found.get(f"{name} s") for name in LEARNERS}
-    notes = [f"{name}: {row['note']}" for name, row in found.get("learners", {}).items() if row["note"]]
-    return {
-        "table": SECONDS.format(told["kind"], told["K"]),
-        "classes": told["n_classes"],
-        **seconds,
-        **{f"{name} / gbun": ratio(seconds[name], seconds[OURS]) for name in (LIGHTGBM, XGBOOST)},
-        "note": finding.failed or "; ".join(notes),
-    }
-
-
-def _sent(finding: Finding) -> Row:
-    told = finding.settings
-    formulas = measure.by_formula(told["classes"], told["K"])
-    return {
-        "table": BYTES.format(told["K"]),
-        "classes": told["classes"],
-        OURS: finding.found.get("bytes"),
-        "most of a worker": finding.found.get("most"),
-        **{f"{name}, by formula": value for name, value in formulas.items()},
-        "note": finding.failed,
-    }
-
-
-def growth(rows: Sequence[Row]) -> list[Row]:
-    """Of each table and learner, where both ends are known."""
-    found: list[Row] = []
-    for title in sorted({row["table"] for row in rows}, reverse=True):
-        own = sorted((row for row in rows if row["table"] == title), key=lambda row: row["classes"])
-        first, last = own[0], own[-1]
-        if first is last:
-            continue
-        columns = [key for key in first if key.split(",")[0] in LEARNERS]
-        grown = {key.split(",")[0]: ratio(last[key], first[key]) for key in columns}
-        classes = {"fewest": first["classes"], "most": last["classes"]}
-        found.append({"table": GROWTH, "of": title.removeprefix("classes: "), **classes, **grown})
-    return found
-
-
-def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
-    rows = [row for row in tables(findings) if "classes" in row]
-    titles = list(dict.fromkeys(row["table"] for row in rows))
-    if not titles:
-        return []
-    figure = Figure(figsize=(5.0, 3.0 * len(titles)), layout="constrained")
-    FigureCanvasAgg(figure)
-    for ax, title in zip(figure.subplots(len(titles), 1, squeeze=False)[:, 0], titles, strict=True):
-        _draw(ax, title.removeprefix("classes: "), [row for row in rows if row["table"] == title])
-    path = folder / "classes.svg"
-    figure.savefig(path)
-    return [Picture(path, "Seconds and bytes of a round against the number of classes; dashed lines are by formula.")]
-
-
-def _draw(ax: Any, title: str, rows: Sequence[Row]) -> None:
-    for key in (key for key in rows[0] if key.split(",")[0] in LEARNERS):
-        points = [(row["classes"], row[key]) for row in rows if row[key] is not None]
-        style = "--" if key.endswith("by formula") else "o-"
-        if points:
-            ax.loglog(*zip(*sorted(points), strict=True), style, color=LINES[key.split(",")[0]], label=key)
-    ax.set_title(title, fontsize=9)
-    ax.set_xlabel("classes", fontsize=8)
-    ax.tick_params(labelsize=7)
-    ax.legend(fontsize=7)
 
 
 EXPERIMENT = Experiment(
