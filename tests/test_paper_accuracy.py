@@ -265,7 +265,7 @@ def test_the_papers_grid():
 
 def test_the_quick_form(tmp_path, monkeypatch, capsys):
     pytest.importorskip("lightgbm")
-    told = ["--sets", "classes", "--learners", "gbun,lightgbm", "--budget", "0.6", "--threads", "1"]
+    told = ["--sets", "classes", "--learners", "gbun,lightgbm", "--budget", "0.3", "--threads", "1"]
     monkeypatch.setattr(sys, "argv", ["accuracy", "--quick", *told, "--output", str(tmp_path)])
     main(EXPERIMENT)
     findings = Store(tmp_path / "accuracy.json").all()

@@ -84,7 +84,8 @@ def run(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path):
+def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
     ended, shown, written = run(
         accuracy=experiment("accuracy"),
         bandwidth=experiment("bandwidth", cells=cannot),
