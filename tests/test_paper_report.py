@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from benchmarks.paper import __main__ as command
@@ -41,6 +42,7 @@ def experiment(name, **more):
 
     def tables(findings):
         wide = {"table": f"{name}: wide", "cell": "w" * 300, **dict.fromkeys(MANY, 1234567)}
+        wide["note"] = str([finding.found.get("where") for finding in findings])
         return [
             wide,
             report.goal(name, "score", 0.9 if findings else None, least=0.8),
@@ -60,7 +62,7 @@ def cannot(plan):
 
 
 def breaks(findings):
-    raise ZeroDivisionError("a bug")
+    raise ZeroDivisionError(f"a bug of {Path.cwd()}/some")
 
 
 @pytest.fixture
@@ -94,10 +96,11 @@ def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path, monkey
         classes=experiment("classes"),
     )
     assert ended == "failed: rounds, scaling"
-    assert "ZeroDivisionError: a bug" in shown
+    assert f"ZeroDivisionError: a bug of {tmp_path}/some" in shown
     for said in (
         "It cannot be run here: network namespaces need root",
-        "It failed: ZeroDivisionError: a bug",
+        "It failed: ZeroDivisionError: a bug of ./some",
+        "[&#x27;FOLDER/rows&#x27;, None]",
         "It failed: ModuleNotFoundError: No module named &#x27;optuna&#x27;",
         "no answer in 600 s",
         "What was done &lt;here&gt;.",

@@ -184,7 +184,7 @@ def brief(found: Mapping[str, Any]) -> str:
     >>> brief({"auc": 0.98765, "curve": [1, 2], "rounds": 12})
     'auc 0.9877, rounds 12'
     """
-    parts = {k: v for k, v in found.items() if isinstance(v, (int, float, str))}
+    parts = {k: v for k, v in found.items() if isinstance(v, (int, float, str)) and v != ""}
     return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in parts.items())
 
 

@@ -38,7 +38,7 @@ class Standing:
 
     @classmethod
     def of(cls, title: str, found: Any) -> Standing:
-        answers = Answers.read(Path(found["answers"]).expanduser(), found["mean"])
+        answers = Answers.read(Path(found["answers"]), found["mean"])
         return cls(title, found["mean"], found["deviation"], len(found["refits"]), answers)
 
 
