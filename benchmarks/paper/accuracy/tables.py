@@ -8,14 +8,14 @@ from typing import Any
 from benchmarks.paper.accuracy.figures import GRID, SCORES
 from benchmarks.paper.accuracy.learners import BOOSTERS, LEARNERS
 from benchmarks.paper.accuracy.plan import PROTOCOL
-from benchmarks.paper.accuracy.sets import TEN
+from benchmarks.paper.accuracy.sets import MOST_TABULAR_ROWS, TEN
 from benchmarks.paper.accuracy.verdicts import NOISE, Standing, against_all, compare, verdict
 from benchmarks.paper.cells import Finding
 from benchmarks.speed.report import Row, goal
 
 NOISE_IN_WORDS = f"within noise: {NOISE:g} standard errors of the difference, row by row and over seeds"
 MAIN = f"accuracy: test rows, mean ± deviation over seeds ({NOISE_IN_WORDS})"
-TABULAR = f"accuracy: tabular sets ({NOISE_IN_WORDS})"
+TABULAR = f"accuracy: tabular sets, at most {MOST_TABULAR_ROWS:,} rows ({NOISE_IN_WORDS})"
 DUELS = f"accuracy: tabular sets on which gbun wins, ties and loses ({NOISE_IN_WORDS})"
 SETTINGS = "accuracy: settings found"
 LEAST_SETS = 7
