@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import bz2
 import json
 import lzma
+import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -16,17 +18,17 @@ pytest.importorskip("matplotlib")
 
 import scipy.sparse as sp
 from benchmarks.accuracy.wide.base import Watch
-from benchmarks.paper.accuracy import EXPERIMENT
+from benchmarks.paper.accuracy import EXPERIMENT, libsvm
+from benchmarks.paper.accuracy.answers import Answers
 from benchmarks.paper.accuracy.base import Task
+from benchmarks.paper.accuracy.figures import GRID
 from benchmarks.paper.accuracy.judging import judge
 from benchmarks.paper.accuracy.learners import LEARNERS
-from benchmarks.paper.accuracy.protocol import grid, papers_protocol, settings_of
-from benchmarks.paper.accuracy.sets import choosing, generated, in_folder
-from benchmarks.paper.accuracy.tables import DUELS, MAIN, SETTINGS, TABULAR, tables
-from benchmarks.paper.accuracy.tuning import Tuning, tuned
-from benchmarks.paper.accuracy.verdicts import Standing, compare, holds, verdict
-from benchmarks.paper.cells import Finding
-from benchmarks.paper.experiment import Plan
+from benchmarks.paper.accuracy.protocol import grid, settings_of
+from benchmarks.paper.accuracy.sets import TEN, choosing, generated, in_folder
+from benchmarks.paper.accuracy.tuning import Search, Tuning, tuned
+from benchmarks.paper.cells import Absent, Store
+from benchmarks.paper.experiment import Plan, common, main
 from benchmarks.speed.timing import Failed
 
 from gbun import GBUNClassifier
@@ -73,7 +75,23 @@ class TestOriginalFiles:
 
     def test_a_set_without_its_test_file_is_not_there(self, tmp_path):
         (tmp_path / "a9a").write_bytes(svm("1 1:1"))
-        assert in_folder(tmp_path) == {}
+        found = in_folder(tmp_path)
+        assert found["a9a"].missing == "no folder a9a in --data, nor original files of a9a"
+        assert found["tabular_small"].missing == "no folder tabular_small in --data"
+        assert [*found] == [*TEN, "tabular_small"]
+
+    def test_too_many_rows_are_a_sample_that_says_so(self, tmp_path, monkeypatch):
+        few = replace(libsvm.ORIGINALS["epsilon"], first_rows=30, first_test_rows=20)
+        monkeypatch.setitem(libsvm.ORIGINALS, "epsilon", few)
+        for ending, label in (("", 1), (".t", -1)):
+            lines = [f"{label * (-1) ** i} 1:{i} 2:1" for i in range(100)]
+            (tmp_path / f"epsilon_normalized{ending}.bz2").write_bytes(bz2.compress(svm(*lines)))
+        found = in_folder(tmp_path)["epsilon"]
+        (X, y), (X_test, y_test), _ = found.read()
+        assert X[:, 0].tolist() == list(range(30))
+        assert (len(y), X_test.shape, len(y_test)) == (30, (20, 2), 20)
+        assert found.source == "LIBSVM files, a sample: the first 30 training and 20 test rows"
+        assert found.size == sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
 def test_a_class_of_test_rows_only_is_nobodys_answer():
@@ -81,24 +99,6 @@ def test_a_class_of_test_rows_only_is_nobodys_answer():
     known = replace(generated()["classes"], load=lambda: (rows, np.array([5, 7, 9, 7]), rows, np.array([5, 6, 9, 10])))
     _, (_, y_test), _ = known.read()
     assert y_test.tolist() == [0, 3, 2, 3]
-
-
-def test_judgements():
-    y = np.array([0, 0, 1, 1, 2, 2])
-    found = judge("accuracy", y, np.array([0, 1, 1, 1, 2, 2]))
-    assert found.score == pytest.approx(5 / 6)
-    assert found.papers == pytest.approx((1 + 2 / 3 + 1) / 3)
-    assert found.error == pytest.approx(np.sqrt(5 / 36 / 6))
-    values = np.random.default_rng(0).normal(size=1000)
-    assert judge("r2", values, values).error == 0.0
-    # Of means over many draws of test rows, the deviation is what `error` says.
-    rng, scores, errors = np.random.default_rng(1), [], []
-    for _ in range(300):
-        labels = rng.integers(0, 2, 200)
-        found = judge("auc", labels, labels + rng.normal(size=200))
-        scores.append(found.score)
-        errors.append(found.error)
-    assert np.std(scores) == pytest.approx(np.mean(errors), rel=0.2)
 
 
 @pytest.mark.parametrize("set_name", ["clicks", "classes", "friedman"])
@@ -148,108 +148,144 @@ def test_gbuns_point_is_its_defaults():
 
 
 class TestTuning:
-    def test_a_cell_has_scores_of_every_seed_and_a_curve(self):
-        found = tuned(Tuning("classes", "gbun", None, 1.5, 2, 1, True))
-        assert found["trials"] >= 2
-        assert len(found["refits"]) == 2
-        assert found["refits"][0]["papers"] != found["refits"][1]["papers"]
-        assert found["mean"] == pytest.approx(np.mean([one["score"] for one in found["refits"]]))
-        assert found["mean"] > 0.5
-        assert found["refits"][0]["rounds"] == found["rounds"]
-        curve = found["curve"]
-        assert curve["rounds"][0] == 0
-        assert curve["seconds"] == sorted(curve["seconds"])
-        assert curve["best"] == pytest.approx(max(curve["scores"]), abs=0.05)
-        json.dumps(found)
-
     def test_no_time_is_a_failure_that_says_so(self, monkeypatch):
         monkeypatch.setattr("benchmarks.paper.accuracy.tuning.LEAST_GRACE", 0.0)
-        with pytest.raises(Failed, match="no trial ended in 1e-06 s"):
+        with pytest.raises(Failed, match=r"none of 1 trial\(s\) ended in 1e-06 s"):
             tuned(Tuning("classes", "linear", None, 1e-6, 1, 1, False))
 
     def test_who_is_not_installed_is_told_how_to_be(self, monkeypatch):
         monkeypatch.setattr(type(LEARNERS["catboost"]), "module", "no_such_module")
-        with pytest.raises(Failed, match="not installed: pip install catboost"):
+        with pytest.raises(Absent, match="not installed: pip install catboost"):
             tuned(Tuning("classes", "catboost", None, 1.0, 1, 1, False))
 
-    def test_the_papers_protocol(self):
-        found = papers_protocol("classes", None, 0.5, 1)
-        assert found["metric"] == "macro_precision"
-        assert found["points"] >= 1
-        assert 0.4 < found["best"] < 1.0
-        assert settings_of("letter", 64, 0.3, 0.1)["density"] == 1.0
-        assert len(set(grid())) == 6 * 10 * 11
+
+class Scripted:
+    """A worker that does as a list says: an answer, or a failure, after which a new one is started."""
+
+    facts: ClassVar = {"metric": "accuracy", "task": Task("accuracy", 3, 100, False, False, 1)}
+
+    def __init__(self, script):
+        self.script = script
+
+    def ask(self, asked, within=None):
+        name = json.loads(asked)[0]
+        if name == "groups":
+            return 0.0, np.zeros(4, np.int8)
+        if (told := self.script.pop(0)) is None:
+            raise Failed("out of memory")
+        more = {"papers": told, "contributions": np.full(4, told), "cut": False} if name == "refit" else {}
+        return 0.1, {"score": told, "rounds": 5, "settings": {}, **more}
+
+    def close(self):
+        pass
 
 
-class TestVerdicts:
-    us = Standing("gbun", 0.900, 0.001, 3, 0.002)
+class TestFailuresOfALearner:
+    """The process of a learner is played here: how often it dies is what is tested."""
 
-    def test_ahead_within_noise_and_behind(self):
-        near, far, below = (replace(self.us, title="X", mean=mean) for mean in (0.903, 0.91, 0.85))
-        assert (compare(self.us, near), compare(self.us, far), compare(self.us, below)) == (0, -1, 1)
-        assert verdict(self.us, [below, near], None) == "within noise of X (-0.0030)"
-        assert verdict(self.us, [near, far], None) == "loses to X by 0.0100"
-        assert verdict(self.us, [below], None) == "best"
-        assert verdict(self.us, [below], far) == "best; loses to the linear model by 0.0100"
-        assert verdict(None, [far], None) == "no figure of gbun"
-        assert holds(self.us, [near, below])
-        assert not holds(self.us, [near, far])
+    def tuned(self, monkeypatch, script, starts=99, **more):
+        begun = iter(range(starts))
 
+        def start(tuning):
+            if next(begun, None) is None:
+                raise Failed("no memory for another process")
+            return Scripted(script)
 
-def finding(data: str, learner: str, mean: float, tabular: bool = False, failed: str = "") -> Finding:
-    refits = [{"score": mean, "error": 0.002, "papers": mean, "rounds": 7, "cut": False, "seconds": 1.0}] * 3
-    found = {"metric": "auc", "mean": mean, "deviation": 0.0, "papers": mean, "refits": refits, "failures": []}
-    found |= {"trials": 4, "validation": mean, "rounds": 7, "tuning": 5.0, "refitting": 3.0, "settings": {"x": 0.5}}
-    settings = {"data": data, "tabular": tabular, "learner": learner}
-    return Finding(f"{data} / {learner}", settings, 1.0, {}, {} if failed else found, failed)
+        monkeypatch.setattr(Tuning, "start", start)
+        return tuned(replace(Tuning("classes", "linear", None, 0.2, 3, 1, False), **more))
 
+    def test_three_in_a_row_end_the_study(self, monkeypatch):
+        found = self.tuned(monkeypatch, [0.5, None, 0.6, None, None, None, 0.7, 0.7, 0.7], budget=1000.0)
+        assert (found["trials"], found["validation"], found["mean"]) == (2, 0.6, pytest.approx(0.7))
+        assert [one["why"] for one in found["failures"]] == ["out of memory"] * 4
+        with pytest.raises(Failed, match=r"none of 3 trial\(s\) ended in 1000 s: out of memory"):
+            self.tuned(monkeypatch, [None] * 3, budget=1000.0)
 
-class TestTables:
-    def rows(self, findings, title):
-        return [row for row in tables(findings) if row["table"] == title]
+    def test_who_cannot_be_started_again_has_its_trials(self, monkeypatch):
+        search = Search(Tuning("classes", "linear", None, 1000.0, 3, 1, False))
+        begun = iter([Scripted([0.5, None])])
 
-    def test_losses_and_failures_are_told(self):
-        findings = [
-            finding("letter", "gbun", 0.90),
-            finding("letter", "lightgbm", 0.95),
-            finding("letter", "catboost", 0.0, failed="out of memory"),
-        ]
-        (row,) = self.rows(findings, MAIN)
-        assert row["verdict"] == "loses to LightGBM by 0.0500"
-        assert row["CatBoost"] == "none: out of memory"
-        assert row["paper's GBUN"] == 0.9618
-        assert [r["note"] for r in self.rows(findings, SETTINGS)] == ["", "", "out of memory"]
+        def start(tuning):
+            for worker in begun:
+                return worker
+            raise Failed("no memory")
 
-    def test_the_goal_counts_the_ten_sets_alone(self):
-        names = ("letter", "aloi", "a9a", "imdb", "epsilon", "rcv1_binary", "news20_multi")
-        findings = [finding(name, who, 0.9) for name in names for who in ("gbun", "xgboost")]
-        findings += [finding("adult", who, 0.9, tabular=True) for who in ("gbun", "xgboost")]
-        (row,) = self.rows(findings, "goals")
-        assert (row["measured"], row["met"]) == (7, True)
-        findings[1] = finding("letter", "xgboost", 0.95)
-        (row,) = self.rows(findings, "goals")
-        assert (row["measured"], row["met"]) == (6, False)
+        monkeypatch.setattr(Tuning, "start", start)
+        search.run()
+        assert search.best()["score"] == 0.5
+        assert [one["why"] for one in search.failures] == ["out of memory", "no new process: no memory"]
 
-    def test_tabular_sets_are_counted(self):
-        findings = []
-        for name, ours in (("one", 0.95), ("two", 0.9), ("three", 0.85)):
-            findings += [finding(name, "gbun", ours, tabular=True), finding(name, "xgboost", 0.9, tabular=True)]
-        duels = self.rows(findings, DUELS)
-        assert [row["against"] for row in duels] == ["XGBoost", "the best of the other boosters"]
-        assert all((row["wins"], row["ties"], row["losses"]) == (1, 1, 1) for row in duels)
-        assert len(self.rows(findings, TABULAR)) == 3
+    def test_seeds_that_ended_stand(self, monkeypatch, tmp_path):
+        script = [0.5, None, None, None, 0.7, 0.8, None]
+        found = self.tuned(monkeypatch, script, budget=1000.0, curve=True, answers=tmp_path / "a.npz")
+        assert (len(found["refits"]), found["mean"]) == (2, pytest.approx(0.75))
+        assert found["note"] == "training on all rows, 2 of 3 seeds ended: out of memory"
+        assert Answers.read(tmp_path / "a.npz", 0.75).contributions.tolist() == [0.75] * 4
+        assert "curve" not in found
+        with pytest.raises(Failed, match="0 of 3 seeds ended: out of memory"):
+            self.tuned(monkeypatch, [0.5, None, None, None, None], budget=1000.0)
 
 
-def test_cells_of_a_plan():
-    def planned(*words):
-        parser = argparse.ArgumentParser()
-        EXPERIMENT.options(parser)
-        return EXPERIMENT.cells(Plan(None, True, 1, parser.parse_args(words)))
+def planned(*words, data=None, quick=True):
+    parser = common("accuracy", "")
+    EXPERIMENT.options(parser)
+    return EXPERIMENT.cells(Plan(data, quick, 1, parser.parse_args(words)))
 
+
+def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     names = [cell.name for cell in planned()]
     assert len(set(names)) == len(names) == 1 + (5 + 1) + 2
-    assert [cell.name for cell in planned("--sets", "clicks", "--learners", "linear")] == ["clicks / linear"]
+    (cell,) = planned("--sets", "clicks", "--learners", "linear", "--jobs", "2")
+    assert cell.name == "clicks / linear"
+    assert (cell.settings["budget"], cell.settings["jobs"], cell.settings["patience"]) == (0.5, 2, 30)
+    assert cell.settings["spaces"]["sparse"]["scale"] == ["raw", "log", "tfidf"]
+    assert cell.packages == ("scikit-learn", "optuna")
     with pytest.raises(SystemExit, match="--sets must be some of clicks,classes,friedman, got letter"):
         planned("--sets", "letter,clicks")
-    with pytest.raises(SystemExit, match="--budget must be positive, got 0"):
+    with pytest.raises(SystemExit):
         planned("--budget", "0")
+    assert "--budget: must be at least 0.1, got '0'" in capsys.readouterr().err
+    with pytest.raises(Failed, match="--data FOLDER with the data sets is needed, or --quick"):
+        planned(quick=False)
+
+
+def test_sets_that_are_not_there_are_planned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = planned("--learners", "xgboost", data=tmp_path, quick=False)
+    assert [cell.name for cell in cells] == [f"{name} / xgboost" for name in (*TEN, "tabular_small")]
+    with pytest.raises(Absent, match="no folder letter in --data"):
+        cells[0].run()
+
+
+def test_the_papers_grid():
+    assert settings_of("letter", 64, 0.3, 0.1)["density"] == 1.0
+    assert len(set(grid())) == GRID == 6 * 10 * 11
+
+
+def test_the_quick_form(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("lightgbm")
+    told = ["--sets", "classes", "--learners", "gbun,lightgbm", "--budget", "0.3", "--threads", "1"]
+    monkeypatch.setattr(sys, "argv", ["accuracy", "--quick", *told, "--output", str(tmp_path)])
+    main(EXPERIMENT)
+    findings = Store(tmp_path / "accuracy.json").all()
+    assert [(finding.name, finding.failed) for finding in findings] == [
+        ("classes / gbun", ""),
+        ("classes / lightgbm", ""),
+        ("classes / paper's protocol", ""),
+    ]
+    ours, theirs, protocol = (finding.found for finding in findings)
+    for found in (ours, theirs):
+        assert found["trials"] >= 1
+        assert found["mean"] == pytest.approx(np.mean([one["score"] for one in found["refits"]]))
+        assert 0.5 < found["mean"] < 1.0
+        assert len(found["refits"]) == 2
+        assert len(Answers.read(Path(found["answers"]), found["mean"]).strata) == found["test rows"] == 1000
+        assert found["curve"]["seconds"] == sorted(found["curve"]["seconds"])
+        assert found["curve"]["best"] == pytest.approx(max(found["curve"]["scores"]), abs=0.05)
+    assert ours["refits"][0]["papers"] != ours["refits"][1]["papers"]
+    assert (ours["curve"]["rounds"][0], theirs["curve"]["rounds"][0]) == (0, 1)
+    assert protocol["metric"] == "macro_precision"
+    assert 0.4 < protocol["best"] < 1.0
+    assert "without XGBoost, CatBoost" in " ".join(capsys.readouterr().out.split())
+    assert (tmp_path / "accuracy_convergence.png").stat().st_size > 0

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks.paper import cells as module
-from benchmarks.paper.cells import Cell, Store, brief, run, words
+from benchmarks.paper.cells import Absent, Cell, Finding, Store, brief, run, words
 from benchmarks.paper.experiment import Experiment, Picture, main
+from benchmarks.speed import report
 from benchmarks.speed.timing import Failed
 from rich.console import Console
 
@@ -27,18 +29,19 @@ class Bench:
     def __init__(self, folder):
         self.path, self.runs, self.told = folder / "some" / "bench.json", [], io.StringIO()
 
-    def cell(self, name, value=None, guess=1.0, **settings):
+    def cell(self, name, value=None, guess=1.0, packages=(), **settings):
         def measure():
             self.runs.append(name)
-            if isinstance(value, BaseException):
-                raise value
-            return {"value": value}
+            told = value.pop(0) if isinstance(value, list) else value
+            if isinstance(told, BaseException):
+                raise told
+            return told if isinstance(told, dict) else {"value": told}
 
-        return Cell(name, settings, measure, guess)
+        return Cell(name, settings, measure, guess, packages)
 
-    def run(self, *cells, again=False):
+    def run(self, *cells, again=None, **about):
         console = Console(file=self.told, width=200)
-        return run(cells, Store(self.path), lambda: {"date": "today"}, console, again)
+        return run(cells, Store(self.path), lambda: {"date": "today", **about}, console, again)
 
 
 @pytest.fixture
@@ -51,14 +54,55 @@ def test_what_is_known_is_not_measured_again(bench):
     first = bench.run(*cells)
     assert bench.runs == ["a", "b"]
     assert [f.found["value"] for f in first] == [1, 2]
-    assert first[0].about == {"date": "today"}
+    assert first[0].about["date"] == "today"
+    assert first[0].about["at start"]["load"] >= 0
+    assert first[0].about.keys() == {"date", "at start", "at end"}
     assert bench.run(*cells) == first
     assert bench.runs == ["a", "b"]
     assert "2 of 2 cells are known" in bench.told.getvalue()
     bench.run(*cells, bench.cell("c", 3))
     assert bench.runs == ["a", "b", "c"]
-    bench.run(*cells, again=True)
+    bench.run(*cells, again="all")
     assert bench.runs == ["a", "b", "c", "a", "b"]
+
+
+def test_all_again_goes_on_where_it_was_cut_short(bench):
+    bench.run(bench.cell("a", 1), bench.cell("b", 2), bench.cell("other", 3))
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(bench.cell("a", 10), bench.cell("b", KeyboardInterrupt()), again="all")
+    old = json.loads(bench.path.with_suffix(".old.json").read_text())
+    assert [one["found"] for one in old] == [{"value": 1}, {"value": 2}, {"value": 3}]
+    found = bench.run(bench.cell("a", 0), bench.cell("b", 20), bench.cell("other", 0))
+    assert [f.found["value"] for f in found] == [10, 20, 3]
+
+
+def test_what_failed_in_a_part_can_be_measured_again_alone(bench):
+    noted = {"learners": {"x": {"note": ""}, "y": {"note": "no answer"}}}
+    cells = [bench.cell("a", 1), bench.cell("b", noted), bench.cell("c", Failed("no luck")), bench.cell("d", {"n": ""})]
+    bench.run(*cells)
+    bench.runs.clear()
+    found = bench.run(bench.cell("a", 0), bench.cell("b", 2), bench.cell("c", 3), bench.cell("d", 0), again="failed")
+    assert bench.runs == ["b", "c"]
+    assert [f.found for f in found] == [{"value": 1}, {"value": 2}, {"value": 3}, {"n": ""}]
+
+
+def test_another_version_of_a_package_is_measured_again(bench):
+    here = report.versions(["numpy", "scipy"])
+    bench.run(bench.cell("a", 1, packages=("numpy",)), bench.cell("b", 1), packages={**here, "scipy": "0.1"})
+    bench.run(bench.cell("a", 1, packages=("numpy",)), bench.cell("b", 1))
+    assert bench.runs == ["a", "b"]
+    bench.run(bench.cell("a", 1, packages=("numpy", "scipy")), bench.cell("b", 1), packages=here)
+    assert bench.runs == ["a", "b", "a"]
+    bench.run(bench.cell("a", 1, packages=("numpy", "scipy", "no_such_package")), bench.cell("b", 1))
+    assert bench.runs == ["a", "b", "a"]
+
+
+def test_two_processes_may_write_to_one_file(tmp_path):
+    path = tmp_path / "bench.json"
+    first, second = Store(path), Store(path)
+    for number in range(20):
+        (first, second)[number % 2].put(Finding(f"cell {number}", {}, 1.0, {}))
+    assert len(Store(path).all()) == 20
 
 
 def test_changed_settings_are_measured_again(bench):
@@ -76,8 +120,14 @@ def test_a_reason_is_a_finding(bench):
     for _ in range(2):
         found = bench.run(failing, bench.cell("b", 2))
         assert [(f.failed, f.found) for f in found] == [("out of memory", {}), ("", {"value": 2})]
-    assert bench.runs == ["a", "b"]
+    assert bench.runs == ["a", "a", "b"]
     assert "out of memory; took" in bench.told.getvalue()
+
+
+def test_what_fails_is_tried_once_more_unless_that_cannot_help(bench):
+    found = bench.run(bench.cell("a", [Failed("busy"), 1]), bench.cell("b", Absent("not installed")))
+    assert [(f.failed, f.found) for f in found] == [("", {"value": 1}), ("not installed", {})]
+    assert bench.runs == ["a", "a", "b"]
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), ValueError("a bug")], ids=["interrupted", "bug"])
@@ -158,7 +208,9 @@ def test_the_command_line_of_an_experiment(bench, tmp_path, monkeypatch, capsys)
     told = json.loads((tmp_path / "results/paper/tiny.json").read_text())
     assert [(one["found"], one["failed"]) for one in told] == [({"value": 11}, ""), ({}, "no luck")]
     assert told[0]["settings"] == {"data": str(tmp_path), "quick": False}
-    assert {"date", "cpu", "cores", "memory", "kernel", "python", "packages", "threads"} <= told[0]["about"].keys()
+    assert {"date", "cpu", "cores", "memory", "kernel", "python", "packages", "threads", "code"} <= told[0][
+        "about"
+    ].keys()
     shown = capsys.readouterr().out
     assert "no luck" in shown
     assert "results/paper/tiny.svg" in shown
@@ -181,3 +233,25 @@ def test_bad_arguments_are_told(bench, monkeypatch, capsys, arguments, message):
         main(tiny(bench))
     assert message in capsys.readouterr().err
     assert bench.runs == []
+
+
+def test_where_it_cannot_be_run_that_is_said(bench, monkeypatch, tmp_path):
+    def cells(plan):
+        raise Failed("network namespaces need root")
+
+    monkeypatch.setattr(sys, "argv", ["tiny", "--quick", "--output", str(tmp_path)])
+    with pytest.raises(SystemExit, match="tiny cannot be run here: network namespaces need root"):
+        main(replace(tiny(bench), cells=cells))
+
+
+def test_cells_whose_seconds_count_are_never_side_by_side(bench, monkeypatch, tmp_path):
+    for alone, jobs in ((True, 1), (False, 2)):
+        monkeypatch.setattr(sys, "argv", ["tiny", "--jobs", "2", "--output", str(tmp_path), "--again"])
+        main(replace(tiny(bench), alone=alone))
+        assert {finding.about["jobs"] for finding in Store(tmp_path / "tiny.json").all()} == {jobs}
+
+
+def test_code_without_git_is_unknown(monkeypatch):
+    assert report.code()
+    monkeypatch.setenv("PATH", "")
+    assert report.code() is None

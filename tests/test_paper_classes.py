@@ -13,8 +13,9 @@ pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 
 from benchmarks.paper import classes
-from benchmarks.paper import classes_measure as measure
 from benchmarks.paper.cells import Finding, Store
+from benchmarks.paper.classes import measure
+from benchmarks.paper.classes.tables import GROWTH, tables
 from benchmarks.paper.experiment import main
 from benchmarks.speed.data import Source
 
@@ -54,8 +55,8 @@ def test_growth_is_from_the_fewest_to_the_most():
         seconds(10, gbun=0.5, LightGBM=0.9, XGBoost=1.5),
         Finding("bytes", {"classes": 10, "K": 64, "rounds": 6}, 1.0, {}, {}, "no network"),
     ]
-    rows = classes.tables(findings)
-    growth = next(row for row in rows if row["table"] == classes.GROWTH)
+    rows = tables(findings)
+    growth = next(row for row in rows if row["table"] == GROWTH)
     assert (growth["fewest"], growth["most"]) == (10, 1000)
     assert (growth["gbun"], growth["LightGBM"], growth["XGBoost"]) == (4.0, pytest.approx(100.0), None)
     most = next(row for row in rows if row.get("classes") == 1000)
@@ -68,24 +69,34 @@ def test_formulas():
     found = measure.by_formula(10, 64)
     assert found["LightGBM"] == 10 * 100 * 255 * 16 * 64 / 2
     assert found["XGBoost"] == 10 * 100 * 256 * 16 * 32
+    assert measure.by_formula(10, 256)["XGBoost"] == 4 * found["XGBoost"]
     assert found[measure.PER_CLASS] == 4 * (10 * (2080 + 64) + 128)
 
 
 def test_the_quick_form(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["classes", "--quick", "--threads", "1", "--output", str(tmp_path)])
     main(classes.EXPERIMENT)
-    assert "Traceback" not in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "classes: median seconds of a round, dense, K = 64" in shown
+    assert "classes: bytes a round that a worker of two sends, K = 64" in shown
     found = Store(tmp_path / "classes.json").all()
-    assert [finding.failed for finding in found] == [""] * 3
-    sent = [finding.found["bytes"] for finding in found if "bytes" in finding.found]
-    assert sent[0] < sent[1]
-    for finding in found[2:]:
-        assert all(finding.found[f"{name} s"] > 0 for name in measure.LEARNERS), finding.name
+    assert [finding.failed for finding in found] == [""] * 2
+    # In float32, a worker sends a Gram matrix for all classes and a column of K for each, and little else; the root's
+    # answer is a column for each.
+    sent, seconds = (finding.found for finding in found)
+    n_classes = found[0].settings["classes"]
+    assert sent["most"] == pytest.approx(4 * (64 * 65 / 2 + 64 * n_classes), rel=0.15)
+    assert 2 * sent["bytes"] == pytest.approx(sent["most"] + 4 * 64 * n_classes, rel=0.15)
+    assert all(seconds[f"{name} s"] > 0 for name in measure.LEARNERS)
     assert (tmp_path / "classes.svg").exists()
 
 
-def test_bad_neurons_are_told(monkeypatch, capsys):
+def test_bad_neurons_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["classes", "--class-neurons", "64,many"])
     with pytest.raises(SystemExit):
         main(classes.EXPERIMENT)
-    assert "must be numbers such as 64,256, got '64,many'" in capsys.readouterr().err
+    assert "--class-neurons: must be numbers with commas between them, got '64,many'" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["classes", "--class-neurons", "48"])
+    with pytest.raises(SystemExit, match=r"--class-neurons must be powers of two.* got 48"):
+        main(classes.EXPERIMENT)

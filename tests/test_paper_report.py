@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from benchmarks.paper import __main__ as command
@@ -22,7 +23,7 @@ MANY = [f"a column with a name {number}" for number in range(30)]
 
 
 def drawn(path):
-    figure = Figure(figsize=(12.0, 3.0))
+    figure = Figure(figsize=(5.0, 3.0))
     FigureCanvasAgg(figure)
     figure.subplots().plot([1, 2, 3])
     figure.savefig(path)
@@ -41,6 +42,7 @@ def experiment(name, **more):
 
     def tables(findings):
         wide = {"table": f"{name}: wide", "cell": "w" * 300, **dict.fromkeys(MANY, 1234567)}
+        wide["note"] = str([finding.found.get("where") for finding in findings])
         return [
             wide,
             report.goal(name, "score", 0.9 if findings else None, least=0.8),
@@ -60,7 +62,7 @@ def cannot(plan):
 
 
 def breaks(findings):
-    raise ZeroDivisionError("a bug")
+    raise ZeroDivisionError(f"a bug of {Path.cwd()}/some")
 
 
 @pytest.fixture
@@ -84,7 +86,8 @@ def run(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path):
+def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
     ended, shown, written = run(
         accuracy=experiment("accuracy"),
         bandwidth=experiment("bandwidth", cells=cannot),
@@ -93,10 +96,11 @@ def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path):
         classes=experiment("classes"),
     )
     assert ended == "failed: rounds, scaling"
-    assert "ZeroDivisionError: a bug" in shown
+    assert f"ZeroDivisionError: a bug of {tmp_path}/some" in shown
     for said in (
         "It cannot be run here: network namespaces need root",
-        "It failed: ZeroDivisionError: a bug",
+        "It failed: ZeroDivisionError: a bug of ./some",
+        "[&#x27;FOLDER/rows&#x27;, None]",
         "It failed: ModuleNotFoundError: No module named &#x27;optuna&#x27;",
         "no answer in 600 s",
         "What was done &lt;here&gt;.",
@@ -109,8 +113,13 @@ def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path):
     assert [one["failed"] for one in told] == ["", "no answer in 600 s"]
     assert told[0]["found"]["where"] == "FOLDER/rows"
     assert not (tmp_path / "docs/benchmarks/bandwidth.json").exists()
-    if BROWSER is not None:
-        assert "px: in order" in shown
+
+
+@needs_browser
+def test_the_page_is_checked_in_a_browser(run):
+    ended, shown, _ = run(accuracy=experiment("accuracy"))
+    assert ended == ""
+    assert "px: in order" in shown
 
 
 def test_what_is_not_run_is_said(run, monkeypatch):
@@ -142,6 +151,7 @@ def test_machine_and_dates_are_all_there_were():
     written = page.html([Section("some", "Some", findings=findings)], "python", quick=True)
     assert f"Measured 2026-11-01 to {abouts[1]['date'][:10]}" in written
     assert f"3.10.1; {abouts[1]['python']}" in written
+    assert "Not all parts were measured alike: python." in written
     assert "A quick run" in written
     assert "numpy" in written
 
@@ -153,7 +163,9 @@ def test_a_picture_of_another_kind_is_told(tmp_path):
 
 BAD = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width"><title>Bad</title>
 <section><div style="width: 400px">wider than a phone</div>
-<img alt="gone" src="data:image/png;base64,AAAA"><table><caption>bare</caption><tr><td>1</td></tr></table></section>
+<img alt="gone" src="data:image/png;base64,AAAA"><img alt="small" style="width: 300px" src="data:image/svg+xml;utf8,
+<svg xmlns='http://www.w3.org/2000/svg' width='1200' height='100'></svg>">
+<table><caption>bare</caption><tr><td>1</td></tr></table></section>
 <script>console.error("something is wrong")</script>"""
 
 
@@ -167,6 +179,7 @@ def test_the_check_fails_on_a_page_that_is_bad(tmp_path):
         assert f"at {width} px a picture does not load: gone" in found
         assert f"at {width} px a table has no header cells or no caption: bare1" in [p.replace("\n", "") for p in found]
         assert f"at {width} px there are 1 sections, expected 2" in found
+    assert "at 360 px a picture is shrunk 4.0 times, its text cannot be read: small" in found
     assert any(problem == "the console says: something is wrong" for problem in found)
 
 

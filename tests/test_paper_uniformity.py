@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import xxhash
 from benchmarks.paper import uniformity
-from benchmarks.paper import uniformity_patterns as patterns
 from benchmarks.paper.cells import Finding
 from benchmarks.paper.experiment import main
+from benchmarks.paper.uniformity import patterns
 
 from gbun.networks import simhash
 from gbun.networks.recipe import Family

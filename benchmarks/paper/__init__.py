@@ -9,5 +9,7 @@
     python -m benchmarks.paper               --data FOLDER    all of them, and one report in HTML
 
 An experiment is made of cells (`cells.py`). What a cell has found is kept in results/paper/EXPERIMENT.json and not
-measured again; --again measures all anew. --quick is a tiny form on generated rows that needs no FOLDER.
+measured again while its settings and the versions of its packages are the same. --again measures all anew, --again
+failed what failed as a whole or in part; the file is kept as EXPERIMENT.old.json then, and a run that is cut short goes
+on without --again. --quick is a tiny form on generated rows that needs no FOLDER.
 """

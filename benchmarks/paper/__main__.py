@@ -51,7 +51,10 @@ class Reporter:
             rows, pictures = experiment.tables(known), experiment.draw(known, folder(self.plan.given))
         except Exception as error:
             reason = self._reason(name, error)
-        return Section(name, experiment.title, experiment.text, known, absent, rows, pictures, reason, rerun)
+        told = json.loads(self._cleaned(json.dumps([asdict(finding) for finding in known])))
+        shown = [{k: self._cleaned(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
+        known = [Finding(**one) for one in told]
+        return Section(name, experiment.title, experiment.text, known, absent, shown, pictures, reason, rerun)
 
     def _known(self, experiment: Experiment) -> tuple[list[Finding], list[str], str]:
         """Findings, names of the cells that are missing, and why they are."""
@@ -59,10 +62,10 @@ class Reporter:
         try:
             cells = experiment.cells(self.plan)
         except Exception as error:
-            return self._cleaned(self._store(name).all()), [], self._reason(name, error)
+            return self._store(name).all(), [], self._reason(name, error)
         if name in self.wanted:
             try:
-                return self._cleaned(findings(experiment, self.plan, self.console)), [], ""
+                return findings(experiment, self.plan, self.console), [], ""
             except Exception as error:
                 reason = self._reason(name, error)
         store = self._store(name)
@@ -70,7 +73,7 @@ class Reporter:
         absent = [cell for cell, finding in found.items() if finding is None]
         if absent and not reason:
             reason = "It was not run to its end: what is known is shown."
-        return self._cleaned([finding for finding in found.values() if finding is not None]), absent, reason
+        return [finding for finding in found.values() if finding is not None], absent, reason
 
     def _store(self, name: str) -> Store:
         return Store(folder(self.plan.given) / f"{name}.json")
@@ -79,23 +82,22 @@ class Reporter:
         """What cannot be done here is a finding; anything else is an error, which is told at the end once more."""
         if isinstance(error, Failed):
             self.console.print(f"{name} cannot be run here: {error}", markup=False)
-            return f"It cannot be run here: {error}"
+            return f"It cannot be run here: {self._cleaned(str(error))}"
         if name in self.wanted:
             self.broken.append(name)
             self.console.print("".join(traceback.format_exception(error)), markup=False)
-        return f"It failed: {in_words(error)}"
+        return f"It failed: {self._cleaned(in_words(error))}"
 
-    def _cleaned(self, found: Sequence[Finding]) -> list[Finding]:
-        """Findings as others may read them: a machine's folders are not their business."""
-        text = json.dumps([asdict(finding) for finding in found])
-        data = self.plan.given.data
-        hidden = {Path.cwd(): ".", Path.home(): "~"}
+    def _cleaned(self, text: str) -> str:
+        """As others may read it: a machine's folders are not their business."""
+        data, results = self.plan.given.data, folder(self.plan.given)
+        hidden = {Path.cwd(): ".", Path.home(): "~", results.resolve(): "RESULTS"}
         if data is not None:
             hidden |= {data: "FOLDER", data.resolve(): "FOLDER"}
         for path, name in sorted(hidden.items(), key=lambda item: -len(str(item[0]))):
             if len(path.parts) > 1:
                 text = text.replace(json.dumps(str(path))[1:-1], name)
-        return [Finding(**one) for one in json.loads(text)]
+        return text
 
 
 def imported() -> dict[str, Experiment | Exception]:
@@ -155,8 +157,10 @@ def arguments(experiments: dict[str, Experiment | Exception]) -> tuple[Plan, lis
 
 def command_of(plan: Plan) -> str:
     """What was typed, but for folders."""
-    given = ["FOLDER" if plan.given.data and word == str(plan.given.data) else word for word in sys.argv[1:]]
-    return shlex.join(["python", "-m", "benchmarks.paper", *given])
+    given = plan.given
+    folders = [str(path) for path in (given.data, given.output, given.report, given.screenshots) if path]
+    words = ["FOLDER" if word in folders else word for word in sys.argv[1:]]
+    return shlex.join(["python", "-m", "benchmarks.paper", *words])
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from typing import Any
 WIDTHS = (360, 1280)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 SECONDS = 120.0
+MOST_SHRUNK = 2.5  # times; the text of a picture is then too small to be read
 FACTS = """
 addEventListener("load", () => {
   const text = (element) => (element.getAttribute("alt") || element.textContent || "").trim().slice(0, 60);
@@ -36,6 +37,7 @@ addEventListener("load", () => {
       sections: all("section").length, pictures: all("img").length, tables: all("table").length,
       broken: all("img").filter((i) => !(i.complete && i.naturalWidth > 0 && i.width > 0)).map(text),
       wide: all("img").filter((i) => i.getBoundingClientRect().right > width + 0.5).map(text),
+      shrunk: all("img").filter((i) => i.width > 0).map((i) => [text(i), i.naturalWidth / i.width]),
       nameless: all("img").filter((i) => !i.alt).length,
       headless: all("table").filter((t) => !t.querySelector("th[scope]") || !t.caption).map(text),
       scripts: all("script").length,
@@ -63,6 +65,9 @@ def problems(page: Path, sections: int, browser: str) -> list[str]:
             found.append(f"{at} the page is {one['layout']} px wide: it scrolls sideways")
         found += [f"{at} a picture does not load: {name}" for name in one["broken"]]
         found += [f"{at} a picture is too wide: {name}" for name in one["wide"]]
+        for name, times in one["shrunk"]:
+            if times > MOST_SHRUNK:
+                found.append(f"{at} a picture is shrunk {times:.1f} times, its text cannot be read: {name}")
         found += [f"{at} a table has no header cells or no caption: {name}" for name in one["headless"]]
         found += [f"{at} the page loads {name}" for name in one["loaded"]]
         if one["sections"] != sections:

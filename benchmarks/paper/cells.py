@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
 from time import perf_counter
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from rich.console import Console
 
+from benchmarks.paper.jobs import side_by_side
+from benchmarks.speed import report
 from benchmarks.speed.timing import Failed
 
-Given, Made = TypeVar("Given"), TypeVar("Made")
+
+class Absent(Failed):
+    """Something is not here, such as a package or a data set: to try once more would not help."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +53,54 @@ class Finding:
 
 
 class Store:
-    """The findings of an experiment in a JSON file, which is whole at any time."""
+    """The findings of an experiment in a JSON file, which is whole at any time; several processes may write to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        told = json.loads(path.read_text()) if path.exists() else []
-        self._findings = {finding.name: finding for finding in (Finding(**one) for one in told)}
+        self._findings = self._read()
 
     def of(self, cell: Cell) -> Finding | None:
-        """What this cell has found with the settings it has now."""
+        """What this cell has found with the settings and the versions of packages it has now."""
         finding = self._findings.get(cell.name)
-        return finding if finding is not None and finding.settings == _as_json(cell.settings) else None
+        if finding is None or finding.settings != _as_json(cell.settings):
+            return None
+        had = finding.about.get("packages", {})
+        with_these = {name: had[name] for name in cell.packages if name in had}
+        return finding if with_these == report.versions(cell.packages) else None
 
     def all(self) -> list[Finding]:
         """Everything, whatever it was made with."""
         return list(self._findings.values())
 
     def put(self, finding: Finding) -> None:
-        self._findings[finding.name] = finding
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            self._write({**self._read(), finding.name: finding})
+
+    def forget(self, names: Collection[str]) -> None:
+        """Findings that are to be measured again go; the file as it was is kept beside, with .old.json at its end."""
+        with self._locked():
+            known = self._read()
+            if known.keys() & set(names):
+                shutil.copyfile(self.path, self.path.with_suffix(".old.json"))
+                self._write({name: finding for name, finding in known.items() if name not in names})
+
+    def _read(self) -> dict[str, Finding]:
+        told = json.loads(self.path.read_text()) if self.path.exists() else []
+        return {one["name"]: Finding(**one) for one in told}
+
+    def _write(self, findings: dict[str, Finding]) -> None:
+        self._findings = findings
         beside = self.path.with_suffix(".part")
-        beside.write_text(json.dumps([asdict(one) for one in self._findings.values()], indent=1) + "\n")
+        beside.write_text(json.dumps([asdict(one) for one in findings.values()], indent=1) + "\n")
         beside.replace(self.path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """What another process has written since is read again before this one writes."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 def run(
@@ -77,74 +108,70 @@ def run(
     store: Store,
     about: Callable[[], Mapping[str, Any]],
     console: Console,
-    again: bool = False,
+    again: str | None = None,
     jobs: int = 1,
 ) -> list[Finding]:
     """What all cells have found, in their order; those that the store does not know are run, and told of as they end.
 
-    `jobs` of them run side by side. The time left is that of the cells run so far, in proportion to the guesses.
+    `again` forgets "all" of them first, or those that "failed" as a whole or in part; a run that is cut short then goes
+    on where it was. `jobs` of them run side by side. The time left is that of the cells run so far, in proportion to
+    the guesses.
     """
-    known = {} if again else {cell.name: finding for cell in cells if (finding := store.of(cell)) is not None}
-    missing = [cell for cell in cells if cell.name not in known]
-    if known:
-        console.print(f"{len(known)} of {len(cells)} cells are known from {store.path}")
+    if again is not None:
+        known = [finding for cell in cells if (finding := store.of(cell)) is not None]
+        store.forget({finding.name for finding in known if again == "all" or flawed(finding)})
+    kept = {cell.name: finding for cell in cells if (finding := store.of(cell)) is not None}
+    missing = [cell for cell in cells if cell.name not in kept]
+    if kept:
+        console.print(f"{len(kept)} of {len(cells)} cells are known from {store.path}")
     spent = guessed = 0.0
 
     def begun(number: int) -> Finding:
         left = sum(one.guess for one in missing[number:]) * (spent / guessed if guessed else 1.0) / jobs
         console.print(f"[{number + 1}/{len(missing)}] {missing[number].name}, about {words(left)} left", markup=False)
-        return _measured(missing[number], about())
+        return _measured(missing[number], about)
 
     numbers = range(len(missing))
     for finding in map(begun, numbers) if jobs == 1 else side_by_side(begun, numbers, jobs):
-        known[finding.name] = finding
+        kept[finding.name] = finding
         store.put(finding)
         spent += finding.seconds
         guessed += next(cell.guess for cell in missing if cell.name == finding.name)
         named = "" if jobs == 1 else f"{finding.name}: "
         told = finding.failed or brief(finding.found)
         console.print(f"    {named}{told}; took {words(finding.seconds)}", markup=False)
-    return [known[cell.name] for cell in cells]
+    return [kept[cell.name] for cell in cells]
 
 
-def side_by_side(work: Callable[[Given], Made], all_given: Iterable[Given], jobs: int) -> Iterator[Made]:
-    """What `work` makes of each, as it ends, in `jobs` threads.
+def _measured(cell: Cell, about: Callable[[], Mapping[str, Any]]) -> Finding:
+    """A failure is kept when it has happened twice: the machine may have been busy."""
+    before, began, settings = {**about(), "at start": report.load()}, perf_counter(), _as_json(cell.settings)
+    found: dict[str, Any] = {}
+    for _ in range(2):
+        try:
+            found, failed = _as_json(cell.run()), ""
+            break
+        except Failed as failure:
+            failed = str(failure)
+            if isinstance(failure, Absent):
+                break
+    seconds = perf_counter() - began
+    return Finding(cell.name, settings, seconds, {**before, "at end": report.load()}, found, failed)
 
-    They are daemons, and results are taken by the caller's thread: an interrupt ends all at once, and what a child
-    process that it killed has to say is not kept.
+
+def flawed(finding: Finding) -> bool:
+    """Whether it failed, or has a note anywhere that says why something of it is missing.
+
+    >>> flawed(Finding("a", {}, 1.0, {}, {"learners": {"x": {"note": ""}, "y": {"note": "out of memory"}}}))
+    True
     """
-    waiting: SimpleQueue[Given] = SimpleQueue()
-    made: SimpleQueue[tuple[Made | None, BaseException | None]] = SimpleQueue()
-    for given in (listed := list(all_given)):
-        waiting.put(given)
-
-    def serve() -> None:
-        while True:
-            try:
-                given = waiting.get_nowait()
-            except Empty:
-                return
-            try:
-                made.put((work(given), None))
-            except BaseException as error:
-                made.put((None, error))
-
-    for _ in range(jobs):
-        Thread(target=serve, daemon=True).start()
-    for _ in listed:
-        result, error = made.get()
-        if error is not None:
-            raise error
-        yield cast("Made", result)
+    return bool(finding.failed) or _noted(finding.found)
 
 
-def _measured(cell: Cell, about: Mapping[str, Any]) -> Finding:
-    began, settings = perf_counter(), _as_json(cell.settings)
-    try:
-        found, failed = _as_json(cell.run()), ""
-    except Failed as failure:
-        found, failed = {}, str(failure)
-    return Finding(cell.name, settings, perf_counter() - began, about, found, failed)
+def _noted(found: Any) -> bool:
+    if isinstance(found, Mapping):
+        return bool(found.get("note")) or any(map(_noted, found.values()))
+    return isinstance(found, list) and any(map(_noted, found))
 
 
 def _as_json(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +184,7 @@ def brief(found: Mapping[str, Any]) -> str:
     >>> brief({"auc": 0.98765, "curve": [1, 2], "rounds": 12})
     'auc 0.9877, rounds 12'
     """
-    parts = {k: v for k, v in found.items() if isinstance(v, (int, float, str))}
+    parts = {k: v for k, v in found.items() if isinstance(v, (int, float, str)) and v != ""}
     return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in parts.items())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.console import Console
 from benchmarks.paper.cells import Cell, Finding, Store, run
 from benchmarks.speed import report
 from benchmarks.speed.report import Row
+from benchmarks.speed.timing import Failed
 
 RESULTS, QUICK_RESULTS = Path("results/paper"), Path("results/paper_quick")
 
@@ -52,15 +54,17 @@ class Experiment:
     draw: Callable[[Sequence[Finding], Path], list[Picture]]
     options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     """Adds arguments of its own; names of different experiments must not meet."""
+    alone: bool = True
+    """Its seconds are figures, so one cell at a time has the machine, whatever --jobs says."""
 
 
 def findings(experiment: Experiment, plan: Plan, console: Console) -> list[Finding]:
     """What the cells of a plan have found; those that are missing are measured."""
     store = Store(folder(plan.given) / f"{experiment.name}.json")
-    jobs = plan.given.jobs
+    jobs = 1 if experiment.alone else plan.given.jobs
 
     def about() -> dict[str, Any]:
-        return {**report.about(plan.threads, plan.quick), "jobs": jobs}
+        return {**report.about(plan.threads, plan.quick), "jobs": jobs, "code": report.code()}
 
     return run(experiment.cells(plan), store, about, console, plan.given.again, jobs)
 
@@ -70,7 +74,10 @@ def main(experiment: Experiment) -> None:
     parser = common(f"python -m benchmarks.paper.{experiment.name}", experiment.text)
     experiment.options(parser)
     plan, console = planned(parser), Console(width=200)
-    found = findings(experiment, plan, console)
+    try:
+        found = findings(experiment, plan, console)
+    except Failed as failure:
+        sys.exit(f"{experiment.name} cannot be run here: {failure}")
     report.show(experiment.tables(found), console)
     pictures = experiment.draw(found, folder(plan.given))
     console.print(f"written to {', '.join(str(picture.path) for picture in pictures) or folder(plan.given)}")
@@ -82,10 +89,17 @@ def common(prog: str, description: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", type=Path, help="folder of the data sets")
     parser.add_argument("--quick", action="store_true", help="a tiny form on generated rows")
-    parser.add_argument("--again", action="store_true", help="measure also what is known already")
+    parser.add_argument(
+        "--again",
+        nargs="?",
+        const="all",
+        choices=("all", "failed"),
+        help="measure also what is known already, all of it or what failed in a part at least; what was known is kept "
+        "in a file beside",
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
-        "--jobs", type=int, default=1, help="cells measured side by side; seconds then disturb each other"
+        "--jobs", type=int, default=1, help="cells measured side by side, where an experiment is not about seconds"
     )
     parser.add_argument("--output", type=Path, help=f"{RESULTS} by default, {QUICK_RESULTS} with --quick")
     return parser

@@ -17,7 +17,7 @@ from benchmarks.speed.report import Row
 
 TITLE = "gbun: the experiments of the paper"
 KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
-FACTS = ("cpu", "cores", "memory", "kernel", "python", "threads")
+FACTS = ("cpu", "cores", "memory", "kernel", "python", "threads", "jobs", "code")
 GOALS = "goals"  # the table whose rows come first
 MET = {True: "met", False: "not met", None: "not measured"}
 
@@ -90,7 +90,9 @@ def machine(abouts: Sequence[Mapping[str, Any]]) -> str:
     packages = dict.fromkeys(name for about in abouts for name in about.get("packages", {}))
     for name in packages:
         rows.append({"": name, "value": _values(about.get("packages", {}).get(name) for about in abouts)})
-    return "<h2>Machine and versions</h2>\n" + table("Where it was measured, and with what", ["", "value"], rows)
+    mixed = [row[""] for row in rows if ";" in row["value"]]
+    note = f'<p class="notice">Not all parts were measured alike: {escape(", ".join(mixed))}.</p>\n' if mixed else ""
+    return f"<h2>Machine and versions</h2>\n{note}{table('Where it was measured, and with what', ['', 'value'], rows)}"
 
 
 def _values(told: Iterable[Any]) -> str:

@@ -1,8 +1,8 @@
 """Learners that add one boosting round at a time, each built within a worker of its own (see children.py).
 
-All fit a logistic loss, or cross-entropy where there are more than two classes (gbun with objective="softmax" in its
-settings), on the same rows with the same number of threads. Each has two rounds before it is timed:
-LightGBM and XGBoost build structures in the first, gbun's compiled code is read from disk.
+All fit a logistic loss, or cross-entropy where there are more than two classes, on the same rows with the same number
+of threads. Each has two rounds before it is timed: LightGBM and XGBoost build structures in the first, gbun's compiled
+code is read from disk.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def gbun(
     """A unit for each value of gram_rows, by name. They share one n x K buffer: what a round costs does not depend on
     the rounds before it, and at K = 1024 the buffer is 5 GB."""
     X, y = source.load()
+    settings = {"objective": "logistic" if y.max() <= 1 else "softmax", **settings}
     with threads(n_threads) as pool:
         _read_compiled_code(X, y, settings, pool)
         before = peak_megabytes(forget=True)

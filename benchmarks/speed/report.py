@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -75,10 +76,37 @@ def about(threads: int, quick: bool) -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
-        "kernel": f"{platform.system()} {platform.release()}",
+        "kernel": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name)) is not None},
+        "packages": versions(),
     }
+
+
+def versions(names: Iterable[str] = PACKAGES) -> dict[str, str]:
+    """Of those that are installed."""
+    return {name: found for name in names if (found := _version(name)) is not None}
+
+
+def code() -> str | None:
+    """Which commit the code is of, and whether it was changed since; None where that is not known."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def load() -> dict[str, Any]:
+    """How busy the machine is: processes that want a core, over the last minute, and memory that could be had."""
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        available = f"{int(lines['MemAvailable'].split()[0]) / 2**20:.1f} GiB"
+    except (OSError, KeyError):
+        available = None
+    return {"load": round(os.getloadavg()[0], 2), "memory available": available}
 
 
 def cpu_model() -> str:

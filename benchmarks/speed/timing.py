@@ -46,13 +46,16 @@ def timed(work: Callable[[], object]) -> Unit:
     return unit
 
 
-def interleave(units: Mapping[str, Unit], sweeps: int, most_seconds: float = float("inf")) -> dict[str, Times]:
-    """`sweeps` units of each, taking turns. Who has used up its seconds, or fails, is left out from then on."""
+def interleave(
+    units: Mapping[str, Unit], sweeps: int, most_seconds: float = float("inf"), least: int = 1
+) -> dict[str, Times]:
+    """`sweeps` units of each, taking turns. Who fails is left out from then on; so is who has used up its seconds, but
+    not before `least` units."""
     found = {name: Times() for name in units}
     for _ in range(sweeps):
         for name, unit in units.items():
             times = found[name]
-            if times.note or sum(times.seconds) > most_seconds:
+            if times.note or (sum(times.seconds) > most_seconds and len(times.seconds) >= least):
                 continue
             sleep(PAUSE)
             try:

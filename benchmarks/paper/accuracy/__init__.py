@@ -7,9 +7,10 @@ FOLDER has the ten sets and tabular_small as arrays, or the original files of th
 
 A cell is a learner on a set: an Optuna study of `--budget` seconds on a fifth of the training rows, whose first trial
 has the learner's own defaults, then the best settings on all training rows with several seeds, judged on the test
-rows. Everyone has the same seconds, the same fifth, the same patience and the same rules of the clock (`tuning.py`).
-A seed is the learner's random state and the order of rows; where a learner has neither chance nor use for order (a
-linear model, LightGBM that takes all columns), seeds give about the same model, and the noise is that of test rows.
+rows; what each of these contributes to the score is kept in RESULTS/answers. Everyone has the same seconds, the same
+fifth, the same patience and the same rules of the clock (`tuning.py`). A seed is the learner's random state and the
+order of rows; where a learner has neither chance nor use for order (a linear model, LightGBM that takes all columns),
+seeds give about the same model, and the noise is that of test rows.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ and prints the best score on test rows over all rounds and settings. Here each l
 too, has the same seconds of an Optuna study on a fifth of the training rows; its first trial has the learner's own
 defaults. The best settings are trained on all training rows with several seeds and judged on test rows: AUC for two
 classes, accuracy for more, R2 for regression. A trial may take half of the budget, a refit two; who is not done by
-then is judged as it is. The paper's metric for several classes is macro-averaged precision, called mAP there. One
-column has the paper's protocol, chosen on test rows: a constant start, one softmax, no scaling, and as much of its
-grid as the budget has time for; one Hessian is shared by all classes. Where the sets differ from the paper's (rcv1
-and epsilon are samples, aloi has other features, news20 other splits), its figures are beside ours for a look only.
+then is judged as it is. "Within noise" is a paired test: of the difference of two learners on each test row, for AUC
+as DeLong has it, and of the deviation over seeds. A set counts for the goal where all four boosters have a figure. The
+paper's metric for several classes is macro-averaged precision, called mAP there. One column has the paper's protocol,
+chosen on test rows: a constant start, one softmax, no scaling, and as much of its grid as the budget has time for; one
+Hessian is shared by all classes. Where the sets differ from the paper's (rcv1 and epsilon are samples, aloi has other
+features, news20 other splits), its figures are beside ours for a look only.
 XGBoost, LightGBM and CatBoost read sparse rows as they are; the linear model may choose tf-idf for counts."""
 
-EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, options)
+EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, options, alone=False)

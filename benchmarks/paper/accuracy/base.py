@@ -49,6 +49,9 @@ class Learner:
     starts: ClassVar[int] = 1
     """The number of rounds that the first score a watch hears of belongs to."""
 
+    also: ClassVar[tuple[str, ...]] = ()
+    """Other packages that its figures depend on."""
+
     @property
     def installed(self) -> bool:
         return find_spec(self.module) is not None
@@ -60,6 +63,15 @@ class Learner:
     def space(self, trial: Any, task: Task) -> Settings:
         """Settings that an Optuna trial suggests."""
         raise NotImplementedError
+
+    def spaces(self) -> dict[str, Any]:
+        """All that a trial may be asked for, as JSON can write it: what a study is about."""
+        found: dict[str, Any] = {}
+        for sparse in (False, True):
+            asked = Asked()
+            self.space(asked, Task("accuracy", 3, 1000, sparse, sparse, 1))
+            found["sparse" if sparse else "dense"] = asked.told
+        return found
 
     def train(
         self, task: Task, settings: Settings, rows: Rows, rounds: int, seed: int, watch: Watch, judging: Rows | None
@@ -74,6 +86,25 @@ class Learner:
     def rounds(self, index: int) -> int:
         """Of the model that a score of the watch belongs to."""
         return index + self.starts
+
+
+class Asked:
+    """In place of a trial: remembers what it is asked for, and gives the first there is."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = {}
+
+    def suggest_float(self, name: str, low: float, high: float, **more: Any) -> float:
+        self.told[name] = [low, high, more]
+        return low
+
+    def suggest_int(self, name: str, low: int, high: int, **more: Any) -> int:
+        self.told[name] = [low, high, more]
+        return low
+
+    def suggest_categorical(self, name: str, choices: list[Any]) -> Any:
+        self.told[name] = choices
+        return choices[0]
 
 
 def r2(mean_square: float, y: Any) -> float:

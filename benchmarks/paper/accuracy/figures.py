@@ -33,3 +33,4 @@ ROUNDS = 300
 MODEL_SIZES = (32, 64, 128, 256, 512, 1024)
 SHRINKAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # it says from 0 on, which learns nothing
 PENALTIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+GRID = len(MODEL_SIZES) * len(SHRINKAGES) * len(PENALTIES)  # points

@@ -32,6 +32,7 @@ class Told(Callback):
 
 class Gbun(Learner):
     name, title, module, package, starts = "gbun", "gbun", "gbun", "gbun", 0
+    also = ("numpy", "scipy", "numba")
 
     def nearest(self, task: Task) -> Settings:
         return {

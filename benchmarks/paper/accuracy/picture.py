@@ -1,4 +1,7 @@
-"""Curves of convergence: the test score against rounds and against seconds, two panels for each set."""
+"""Curves of convergence: the test score against rounds and against seconds, two panels for each set.
+
+All are one below the other, so that a phone can show them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.cells import Finding
 from benchmarks.paper.experiment import Picture
 
+WIDTH = 5.0  # inches
 CAPTION = (
     "Convergence with the settings that were found: the score on test rows after each round, against rounds and "
     "against the seconds since training began. gbun begins with its start, round 0."
@@ -24,14 +28,13 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
     names = list(dict.fromkeys(finding.settings["data"] for finding in curved))
     if not names:
         return []
-    figure = Figure(figsize=(9.0, 3.0 * len(names)), layout="constrained")
+    shown = [(name, against) for name in names for against in ("rounds", "seconds")]
+    figure = Figure(figsize=(WIDTH, 2.6 * len(shown)), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(len(names), 2, squeeze=False)
-    for line, name in zip(panels, names, strict=True):
+    for ax, (name, against) in zip(figure.subplots(len(shown)), shown, strict=True):
         own = [finding for finding in curved if finding.settings["data"] == name]
-        for ax, against in zip(line, ("rounds", "seconds"), strict=True):
-            _panel(ax, own, against)
-            ax.set_title(f"{name}: test {own[0].found['metric']}", fontsize=9)
+        _panel(ax, own, against)
+        ax.set_title(f"{name}: test {own[0].found['metric']}", fontsize=9)
     path = folder / "accuracy_convergence.png"
     figure.savefig(path, dpi=120)
     return [Picture(path, CAPTION)]

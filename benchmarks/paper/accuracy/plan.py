@@ -1,45 +1,60 @@
-"""The cells of the experiment: each learner tuned on each set, and gbun by the paper's protocol on each of the ten."""
+"""The cells of the experiment: each learner tuned on each set, and gbun by the paper's protocol on each of the ten.
+
+Sets that the folder does not have are planned too, and say that they are missing.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+from benchmarks.paper.accuracy.answers import path_of
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.protocol import papers_protocol
 from benchmarks.paper.accuracy.sets import PaperSet, sets_of
-from benchmarks.paper.accuracy.tuning import MEMORY, Tuning, tuned
-from benchmarks.paper.cells import Cell
-from benchmarks.paper.experiment import Plan
+from benchmarks.paper.accuracy.tuning import RULES, Tuning, tuned
+from benchmarks.paper.cells import Absent, Cell
+from benchmarks.paper.experiment import Plan, folder
+from benchmarks.paper.given import chosen, number
+from benchmarks.speed.timing import Failed
 
-QUICK_BUDGET, QUICK_SEEDS = 0.5, 2
-QUICK_LEARNERS = {"clicks": ("gbun",), "friedman": ("gbun", "lightgbm")}  # on other sets all of them
+Work = Callable[[], dict[str, Any]]
+
+WHOLE = {"budget": 60.0, "tabular_budget": 10.0, "seeds": 3}
+QUICK = {"budget": 0.5, "tabular_budget": 0.5, "seeds": 2}
+QUICK_LEARNERS = {"clicks": ["gbun"], "friedman": ["gbun", "lightgbm"]}  # on other sets all of them
 PROTOCOL = "paper's protocol"
-CURVES_OF = ("letter", "news20_multi", "rcv1_binary", "aloi", "book_crossing", "classes")
+CURVES_OF = (
+    *("letter", "news20_binary", "news20_multi", "rcv1_binary", "aloi", "epsilon", "book_crossing"),
+    "classes",
+)
 CURVES_BY = ("gbun", "xgboost", "lightgbm")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sets", help="some of the sets, such as letter,a9a; all that the folder has by default")
     parser.add_argument("--learners", help=f"some of {','.join(LEARNERS)}")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of tuning for each learner")
-    parser.add_argument("--tabular-budget", type=float, default=10.0, help="the same for tabular sets")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings that are judged on test rows")
+    seconds = number(float, 0.1)
+    parser.add_argument("--budget", type=seconds, help="seconds of tuning for each learner, 60 by default")
+    parser.add_argument("--tabular-budget", type=seconds, help="the same for tabular sets, 10 by default")
+    parser.add_argument("--seeds", type=number(), help="trainings that are judged on test rows, 3 by default")
 
 
 def cells(plan: Plan) -> list[Cell]:
-    given, known = plan.given, sets_of(plan.data)
-    chosen = [known[name] for name in _named("--sets", given.sets, list(known))]
+    if plan.data is None and not plan.quick:
+        raise Failed("--data FOLDER with the data sets is needed, or --quick for generated rows")
+    given, known = chosen(plan, WHOLE, QUICK), sets_of(plan.data)
+    names = _named("--sets", given.sets, list(known))
     learners = _named("--learners", given.learners, list(LEARNERS))
-    for name in ("budget", "tabular_budget", "seeds"):
-        if getattr(given, name) <= 0:
-            raise SystemExit(f"--{name.replace('_', '-')} must be positive, got {getattr(given, name)}")
     found = []
-    for one in chosen:
+    for one in (known[name] for name in names):
         few = QUICK_LEARNERS.get(one.name) if plan.quick and not given.learners else None
-        found += [_tuned(plan, one, learner) for learner in (few or learners)]
+        cell = partial(_cell, plan, one, given.tabular_budget if one.tabular else given.budget * one.budgets)
+        found += [cell(learner, given.seeds) for learner in few or learners]
         if not one.tabular and not few and "gbun" in learners:
-            found.append(_protocol(plan, one))
+            found.append(cell(None, 1))
     return found
 
 
@@ -50,38 +65,34 @@ def _named(option: str, text: str | None, known: list[str]) -> list[str]:
     return names
 
 
-def _budget(plan: Plan, one: PaperSet) -> float:
-    if plan.quick:
-        return QUICK_BUDGET
-    return float(plan.given.tabular_budget if one.tabular else plan.given.budget * one.budgets)
-
-
-def _tuned(plan: Plan, one: PaperSet, learner: str) -> Cell:
-    budget, seeds = _budget(plan, one), QUICK_SEEDS if plan.quick else plan.given.seeds
+def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, seeds: int) -> Cell:
+    """A learner tuned on a set; without its name gbun by the paper's protocol."""
+    name = f"{one.name} / {learner or PROTOCOL}"
     curve = one.name in CURVES_OF and learner in CURVES_BY
+    contestant = LEARNERS[learner or "gbun"]
     settings = {
-        **_settings(plan, one, budget),
-        "learner": learner,
-        "seeds": seeds,
-        "curve": curve,
-        "installed": LEARNERS[learner].installed,
-    }
-    work = partial(tuned, Tuning(one.name, learner, plan.data, budget, seeds, plan.threads, curve))
-    return Cell(f"{one.name} / {learner}", settings, work, budget * (1.0 + 0.6 * seeds + curve) + 5.0)
-
-
-def _protocol(plan: Plan, one: PaperSet) -> Cell:
-    budget = _budget(plan, one)
-    work = partial(papers_protocol, one.name, plan.data, budget, plan.threads)
-    return Cell(f"{one.name} / {PROTOCOL}", _settings(plan, one, budget), work, budget + 5.0)
-
-
-def _settings(plan: Plan, one: PaperSet, budget: float) -> dict[str, object]:
-    return {
         "data": one.name,
         "tabular": one.tabular,
         "source": one.source,
+        "bytes": one.size,
         "budget": budget,
         "threads": plan.threads,
-        "memory": MEMORY,
+        "jobs": plan.given.jobs,
+        **RULES,
     }
+    if learner is not None:
+        settings |= {"learner": learner, "seeds": seeds, "curve": curve, "spaces": contestant.spaces()}
+        settings["installed"] = contestant.installed
+    if one.missing:
+        work: Work = partial(_missing, one.missing)
+    elif learner is None:
+        work = partial(papers_protocol, one.name, plan.data, budget, plan.threads)
+    else:
+        answers = path_of(folder(plan.given), name)
+        work = partial(tuned, Tuning(one.name, learner, plan.data, budget, seeds, plan.threads, curve, answers))
+    guess = 0.1 if one.missing else 5.0 + budget * (1.0 if learner is None else 1.0 + 0.6 * seeds + curve)
+    return Cell(name, settings, work, guess, (contestant.package, *contestant.also, "optuna"))
+
+
+def _missing(why: str) -> dict[str, Any]:
+    raise Absent(why)

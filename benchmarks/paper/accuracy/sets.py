@@ -5,7 +5,7 @@ All are judged by AUC (two classes), accuracy (more) or R2 (regression).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,8 @@ MOST_TABULAR_ROWS = 20_000  # of kddcup, fars, sleep and a few others, so that t
 class PaperSet:
     """`words` are counts of them, or whether they are there; `budgets` multiplies everyone's seconds.
 
-    `source` says whether rows come from the original text files, from arrays, or are generated.
+    `source` says whether rows come from the original text files, from arrays, or are generated; `size` is the bytes of
+    their files. A set that is not there has the reason in `missing`.
     """
 
     name: str
@@ -39,6 +40,8 @@ class PaperSet:
     regression: bool = False
     tabular: bool = False
     budgets: int = 1
+    size: int = 0
+    missing: str = ""
 
     def read(self) -> tuple[Rows, Rows, str]:
         """Training rows, test rows and the metric; classes are numbered from 0.
@@ -77,26 +80,45 @@ ARRAYS: dict[str, Callable[[Path], Split]] = {
     "reuters21578": given_split("reuters21578"),
     "book_crossing": book_crossing,
 }
-TEN = tuple(ARRAYS)
+TEN, TABULAR = tuple(ARRAYS), "tabular_small"
 FOLDERS = {"epsilon": "epsilon_5k"}  # where a folder is not named as its set
 WORDS, BUDGETS = ("news20_multi", "imdb", "reuters21578"), {"aloi": 5}
 
 
 def in_folder(folder: Path) -> dict[str, PaperSet]:
-    """Those of the ten that the folder has, original files before arrays, then the tabular sets."""
+    """The ten, original files before arrays, then the tabular sets; those that the folder does not have say so."""
     found: dict[str, PaperSet] = {}
     for name, load in ARRAYS.items():
         made = partial(PaperSet, name, words=name in WORDS, budgets=BUDGETS.get(name, 1))
-        if libsvm.files(folder, name) is not None:
-            found[name] = made(partial(libsvm.read, folder, name), "LIBSVM files")
-        elif (folder / FOLDERS.get(name, name)).is_dir():
-            found[name] = made(partial(load, folder), "arrays")
-    if (folder / "tabular_small").is_dir():
-        for name, one in dense_sets(folder, MOST_TABULAR_ROWS).items():
-            if name not in {*TEN, "usps", "epsilon_5k"}:
-                load_tabular = partial(one.load, SPLIT_SEED)
-                found[name] = PaperSet(name, load_tabular, "arrays", regression=one.regression, tabular=True)
+        home = folder / FOLDERS.get(name, name)
+        if (files := libsvm.files(folder, name)) is not None:
+            source = libsvm.ORIGINALS[name].source
+            found[name] = made(partial(libsvm.read, folder, name), source, size=_size(files))
+        elif home.is_dir():
+            found[name] = made(partial(load, folder), "arrays", size=_size(home.rglob("*")))
+        else:
+            found[name] = made(_nothing, "", missing=f"no folder {home.name} in --data, nor original files of {name}")
+    return found | _tabular(folder / TABULAR)
+
+
+def _tabular(home: Path) -> dict[str, PaperSet]:
+    if not home.is_dir():
+        return {TABULAR: PaperSet(TABULAR, _nothing, "", tabular=True, missing=f"no folder {TABULAR} in --data")}
+    found = {}
+    for name, one in dense_sets(home.parent, MOST_TABULAR_ROWS).items():
+        if name not in {*TEN, "usps", "epsilon_5k"}:
+            load, size = partial(one.load, SPLIT_SEED), _size([home / f"{name}.npz"])
+            source = f"arrays, at most {MOST_TABULAR_ROWS} rows"
+            found[name] = PaperSet(name, load, source, regression=one.regression, tabular=True, size=size)
     return found
+
+
+def _size(files: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def _nothing() -> Split:
+    raise FileNotFoundError("there are no rows of a set that is missing")
 
 
 def generated() -> dict[str, PaperSet]:

@@ -30,7 +30,7 @@ METRICS: dict[str, dict[str, tuple[str, Callable[[float, Any], float]]]] = {
 
 
 class XGBoost(Learner):
-    name, title, module, package = "xgboost", "XGBoost", "xgboost", "xgboost"
+    name, title, module, package, also = "xgboost", "XGBoost", "xgboost", "xgboost", ("xgboost-cpu",)
 
     def nearest(self, task: Task) -> Settings:
         return {
@@ -119,7 +119,7 @@ class CatBoost(Learner):
     name, title, module, package = "catboost", "CatBoost", "catboost", "catboost"
 
     def nearest(self, task: Task) -> Settings:
-        return {"depth": 6, "learning_rate": 0.1, "l2_leaf_reg": 3.0, "random_strength": 1.0}
+        return {"depth": 6, "learning_rate": 0.1, "l2_leaf_reg": 3.0, "random_strength": 1.0, "rsm": 1.0}
 
     def space(self, trial: Any, task: Task) -> Settings:
         return {
@@ -127,6 +127,7 @@ class CatBoost(Learner):
             "learning_rate": trial.suggest_float("learning_rate", 0.02, 1.0, log=True),
             "l2_leaf_reg": trial.suggest_float("l2_leaf_reg", 0.1, 100.0, log=True),
             "random_strength": trial.suggest_float("random_strength", 0.1, 10.0, log=True),
+            "rsm": trial.suggest_float("rsm", 0.2, 1.0),  # columns of a split, as colsample of the others
         }
 
     def train(

@@ -13,9 +13,12 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.accuracy.wide.base import Settings
+from benchmarks.paper.accuracy.answers import Answers
+from benchmarks.paper.accuracy.base import MOST_ROUNDS, PATIENCE
 from benchmarks.paper.accuracy.figures import ROUNDS
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.work import bench, request
+from benchmarks.paper.cells import Absent
 from benchmarks.speed.children import Limits, Worker
 from benchmarks.speed.timing import Failed
 
@@ -25,11 +28,26 @@ MOST_OF_BUDGET = 0.5  # that a trial may take, so that there are at least two
 GRACE, LEAST_GRACE = 0.5, 5.0  # of the budget, and seconds: a round that is under way when time is up may end
 REFIT = 2.0  # budgets that a refit may take; then it is what it is after that round
 LAST_ROUND = 60.0  # seconds, beside as much again as the refit had, for its last round and the test rows
+MOST_FAILURES = 3  # one after the other: then there are no more trials
+RULES = {
+    "memory": MEMORY,
+    "patience": PATIENCE,
+    "most rounds": MOST_ROUNDS,
+    "most of budget": MOST_OF_BUDGET,
+    "grace": [GRACE, LEAST_GRACE],
+    "refit": [REFIT, LAST_ROUND],
+    "most failures": MOST_FAILURES,
+    "rounds of a curve": ROUNDS,
+}
+"""What figures depend on, the same for everyone."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Everyone has the same `budget`, in seconds of trials; `curve` asks for a curve of convergence too."""
+    """Everyone has the same `budget`, in seconds of trials; `curve` asks for a curve of convergence too.
+
+    What the test rows contribute to the score is written to `answers`.
+    """
 
     set_name: str
     learner_name: str
@@ -38,11 +56,12 @@ class Tuning:
     seeds: int
     threads: int
     curve: bool
+    answers: Path | None = None
 
     def start(self) -> Worker:
         learner = LEARNERS[self.learner_name]
         if not learner.installed:
-            raise Failed(f"not installed: pip install {learner.package}")
+            raise Absent(f"not installed: pip install {learner.package}")
         return Worker(bench, self.set_name, self.folder, self.learner_name, self.threads, limits=Limits(MEMORY, START))
 
 
@@ -53,15 +72,10 @@ def tuned(tuning: Tuning) -> dict[str, Any]:
         search.run()
         best = search.best()
         found = {**_told(search.facts), **_of(best), "trials": len(search.trials), "tuning": sum(search.seconds)}
-        worker = search.worker or tuning.start()
-        search.worker = worker
-        refits = [_refit(worker, best, tuning, seed) for seed in range(tuning.seeds)]
-        scores = [one["score"] for one in refits]
-        found |= {"mean": fmean(scores), "deviation": stdev(scores) if len(scores) > 1 else 0.0}
-        found |= {"papers": fmean(one["papers"] for one in refits), "refits": refits, "failures": search.failures}
-        found["refitting"] = sum(one["seconds"] for one in refits)
-        if tuning.curve:
-            found |= _curve(worker, best, tuning, search.facts["metric"])
+        search.worker = search.worker or tuning.start()
+        found |= {"failures": search.failures, **_refitted(search.worker, best, tuning)}
+        if tuning.curve and not found["note"]:
+            found |= _curve(search.worker, best, tuning, search.facts["metric"])
         return found
     finally:
         search.close()
@@ -80,15 +94,23 @@ class Search:
         self.failed_state = optuna.trial.TrialState.FAIL
         self.trials: list[dict[str, Any]] = []
         self.failures: list[dict[str, Any]] = []
+        self.in_a_row = 0
         self.seconds: list[float] = []
         self.facts: dict[str, Any] = {}
         self.worker: Worker | None = None
 
     def run(self) -> None:
+        """To the end of the budget; who fails again and again, or cannot be started once more, has what it has."""
         left = self.tuning.budget
-        while left > 0:
+        while left > 0 and self.in_a_row < MOST_FAILURES:
             if self.worker is None:
-                self.worker = self.tuning.start()
+                try:
+                    self.worker = self.tuning.start()
+                except Failed as failure:
+                    if not self.trials:
+                        raise
+                    self.failures.append({"settings": {}, "why": f"no new process: {failure}"})
+                    return
                 self.facts = self.worker.facts
             self._trial(self.worker, left)
             left = self.tuning.budget - sum(self.seconds)
@@ -108,8 +130,10 @@ class Search:
         except Failed as failure:
             self.study.tell(trial, state=self.failed_state)
             self.failures.append({"settings": settings, "why": str(failure)})
+            self.in_a_row += 1
             self.close()
         else:
+            self.in_a_row = 0
             self.study.tell(trial, answer["score"])
             self.trials.append(answer)
         self.seconds.append(perf_counter() - began)
@@ -117,7 +141,8 @@ class Search:
     def best(self) -> dict[str, Any]:
         """Of equals the first."""
         if not self.trials:
-            raise Failed(f"no trial ended in {self.tuning.budget:g} s: {self.failures[0]['why']}")
+            tried = f"none of {len(self.failures)} trial(s) ended in {self.tuning.budget:g} s"
+            raise Failed(f"{tried}: {self.failures[0]['why']}")
         return max(self.trials, key=lambda trial: float(trial["score"]))
 
     def close(self) -> None:
@@ -134,14 +159,32 @@ def _of(best: dict[str, Any]) -> dict[str, Any]:
     return {"validation": best["score"], "settings": best["settings"], "rounds": best["rounds"]}
 
 
-def _refit(worker: Worker, best: dict[str, Any], tuning: Tuning, seed: int) -> dict[str, Any]:
-    most = REFIT * tuning.budget
-    asked = request("refit", settings=best["settings"], rounds=best["rounds"], seed=seed, seconds=most)
-    try:
-        seconds, answer = worker.ask(asked, 2 * most + LAST_ROUND)
-    except Failed as failure:
-        raise Failed(f"training on all rows: {failure}") from None
-    return {**answer, "seconds": seconds}
+def _refitted(worker: Worker, best: dict[str, Any], tuning: Tuning) -> dict[str, Any]:
+    """The best settings on all training rows; where one of the seeds fails, those that ended before it stand."""
+    refits, rows, note, most = [], [], "", REFIT * tuning.budget
+    groups = worker.ask(request("groups"))[1]
+    for seed in range(tuning.seeds):
+        asked = request("refit", settings=best["settings"], rounds=best["rounds"], seed=seed, seconds=most)
+        try:
+            seconds, answer = worker.ask(asked, 2 * most + LAST_ROUND)
+        except Failed as failure:
+            note = f"training on all rows, {seed} of {tuning.seeds} seeds ended: {failure}"
+            break
+        rows.append(answer.pop("contributions"))
+        refits.append({**answer, "seconds": seconds})
+    if not refits:
+        raise Failed(note)
+    scores, found = [one["score"] for one in refits], {"refits": refits, "note": note}
+    if tuning.answers is not None:
+        Answers.of(rows, groups).write(tuning.answers)
+        found["answers"] = str(tuning.answers)
+    return {
+        "mean": fmean(scores),
+        "deviation": stdev(scores) if len(scores) > 1 else 0.0,
+        "papers": fmean(one["papers"] for one in refits),
+        "refitting": sum(one["seconds"] for one in refits),
+        **found,
+    }
 
 
 def _curve(worker: Worker, best: dict[str, Any], tuning: Tuning, metric: str) -> dict[str, Any]:
@@ -151,4 +194,4 @@ def _curve(worker: Worker, best: dict[str, Any], tuning: Tuning, metric: str) ->
     try:
         return {"curve": worker.ask(asked, 2 * tuning.budget + LAST_ROUND)[1]}
     except Failed as failure:
-        return {"no curve": str(failure)}
+        return {"note": f"no curve: {failure}"}

@@ -8,19 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.accuracy.wide.base import Settings, Watch
 from benchmarks.accuracy.wide.sets import Rows, take
 from benchmarks.paper.accuracy.base import MOST_ROUNDS, PATIENCE, Learner, Task
-from benchmarks.paper.accuracy.judging import judge
+from benchmarks.paper.accuracy.judging import judge, strata
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.sets import choosing, sets_of
 from benchmarks.speed.children import Built
@@ -56,7 +57,11 @@ class Bench:
         answer, _ = self.learner.train(self.task, settings, take(self.train, order), rounds, seed, watch, None)
         judgement = judge(self.task.metric, self.test[1], answer(self.test[0]))
         trained = self.learner.rounds(len(watch.scores) - 1)
-        return {**asdict(judgement), "rounds": trained, "cut": watch.seconds[-1] >= seconds}
+        return {**vars(judgement), "rounds": trained, "cut": watch.seconds[-1] >= seconds}
+
+    def groups(self) -> NDArray[np.int8]:
+        """Of the test rows, as the test of differences has them."""
+        return strata(self.task.metric, self.test[1])
 
     def curve(self, settings: Settings, rounds: int, seconds: float, metric: str) -> dict[str, Any]:
         """The score on test rows after each round, with the seconds since training began; evaluations count in them."""

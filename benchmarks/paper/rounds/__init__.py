@@ -17,7 +17,8 @@ TEXT = """\
 The paper gives the mean and the deviation of the seconds of 300 rounds, with settings tuned for each learner, on 24
 cores and a graphics card. Here gbun has K outputs, LightGBM K leaves and XGBoost trees of depth log2 K, on the
 threads that are given and without a graphics card. Learners take turns, a round each, for the same seconds or 300
-rounds. The first round, in which they build structures, is told apart. So seconds compare within a row, not with the
+rounds, three at least. The first two rounds, in which they build structures, are not among them; the first is told. So
+seconds compare within a row, not with the
 paper's; what compares is their order. With C classes trees grow C a round, gbun adds one network with C columns to
 its head."""
 

@@ -1,8 +1,9 @@
-"""A cell for each set: rounds of all learners, in turns."""
+"""A cell for each set: rounds of all learners, in turns. Sets that the folder does not have say so."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
@@ -10,56 +11,85 @@ from typing import Any
 
 from benchmarks.paper.accuracy.figures import ROUNDS
 from benchmarks.paper.accuracy.sets import sets_of
-from benchmarks.paper.cells import Cell
+from benchmarks.paper.cells import Absent, Cell
 from benchmarks.paper.experiment import Plan
-from benchmarks.paper.rounds.learners import BUILDS
+from benchmarks.paper.given import chosen, number
+from benchmarks.speed import learners
 from benchmarks.speed.children import Limits, Worker, together
-from benchmarks.speed.timing import Times, interleave
+from benchmarks.speed.data import Source
+from benchmarks.speed.timing import Failed, Times, interleave
 
 SETS = ("letter", "epsilon", "news20_binary", "rcv1_binary", "aloi", "news20_multi", "book_crossing")
-QUICK_SETS, QUICK_SECONDS, QUICK_SIZE, QUICK_ROUNDS = ("clicks", "classes"), 0.5, 32, 10
+QUICK_SETS = ("clicks", "classes")
+WHOLE = {"round_seconds": 20.0, "round_size": 256, "most_rounds": ROUNDS}
+QUICK = {"round_seconds": 0.5, "round_size": 32, "most_rounds": 10}
+LEAST_ROUNDS = 3  # of each, however long they take: a mean without a deviation says little
 MEMORY, START = 7 * 10**9, 300.0  # for each, as all are alive at once; a first round may take long with 1000 classes
+TITLES = {"gbun": "gbun", "xgboost": "XGBoost", "lightgbm": "LightGBM"}
+PACKAGES = ("gbun", "numba", "xgboost", "xgboost-cpu", "lightgbm")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--round-sets", help=f"some of {','.join(SETS)}")
-    parser.add_argument("--round-seconds", type=float, default=20.0, help="of each learner on each set")
-    parser.add_argument("--round-size", type=int, default=256, help="outputs of a network, leaves of a tree")
+    parser.add_argument("--round-seconds", type=number(float, 0.1), help="of each learner on each set, 20 by default")
+    parser.add_argument(
+        "--round-size", type=number(least=2), help="outputs of a network, leaves of a tree, 256 by default"
+    )
 
 
 def cells(plan: Plan) -> list[Cell]:
-    given, known = plan.given, sets_of(plan.data)
-    wanted = given.round_sets.split(",") if given.round_sets else [*SETS, *QUICK_SETS]
-    if given.round_sets and (missing := [name for name in wanted if name not in known]):
-        raise SystemExit(f"--round-sets must be some of {','.join(known)}, got {','.join(missing)}")
-    seconds, size = (QUICK_SECONDS, QUICK_SIZE) if plan.quick else (given.round_seconds, given.round_size)
-    if not seconds > 0:
-        raise SystemExit(f"--round-seconds must be positive, got {seconds}")
-    if size < 2 or size & (size - 1):
+    if plan.data is None and not plan.quick:
+        raise Failed("--data FOLDER with the data sets is needed, or --quick for generated rows")
+    given, known = chosen(plan, WHOLE, QUICK), sets_of(plan.data)
+    seconds, size, rounds = given.round_seconds, given.round_size, given.most_rounds
+    wanted = given.round_sets.split(",") if given.round_sets else QUICK_SETS if plan.quick else SETS
+    if unknown := [name for name in wanted if name not in known]:
+        raise SystemExit(f"--round-sets must be some of {','.join(known)}, got {','.join(unknown)}")
+    if size & (size - 1):
         raise SystemExit(f"--round-size must be a power of two, as trees of a depth have leaves, got {size}")
-    rounds = QUICK_ROUNDS if plan.quick else ROUNDS
     found = []
-    for name in (name for name in wanted if name in known):
-        settings = {"data": name, "source": known[name].source, "seconds": seconds, "size": size}
-        settings |= {"threads": plan.threads, "memory": MEMORY, "rounds": rounds}
-        work = partial(compare, name, plan.data, size, seconds, rounds, plan.threads)
-        found.append(Cell(name, settings, work, len(BUILDS) * (1.5 * seconds + 4.0)))
+    for one in (known[name] for name in wanted):
+        settings = {"data": one.name, "source": one.source, "bytes": one.size, "seconds": seconds, "size": size}
+        settings |= {"threads": plan.threads, "memory": MEMORY, "rounds": [LEAST_ROUNDS, rounds]}
+        work = partial(compare, one.name, plan.data, size, seconds, rounds, plan.threads)
+        guess = len(TITLES) * (1.5 * seconds + 4.0)
+        found.append(Cell(one.name, settings, partial(_missing, one.missing) if one.missing else work, guess, PACKAGES))
     return found
+
+
+def _missing(why: str) -> dict[str, Any]:
+    raise Absent(why)
 
 
 def compare(name: str, folder: Path | None, size: int, seconds: float, rounds: int, threads: int) -> dict[str, Any]:
     """What each learner's rounds took, by its name among "learners". One that fails has the reason in its note."""
-    limits = Limits(MEMORY, START + 2 * seconds)
-    start = {
-        learner: partial(Worker, build, name, folder, size, threads, limits=limits) for learner, build in BUILDS.items()
-    }
-    with together(start) as (workers, failed):
+    with together(starters(name, folder, size, threads, START + 2 * seconds)) as (workers, failed):
         units = {learner: worker.unit("round") for learner, worker in workers.items()}
-        times = interleave(units, rounds, seconds)
+        times = interleave(units, rounds, seconds, LEAST_ROUNDS)
         found = {learner: {**workers[learner].facts, **_figures(times[learner])} for learner in times}
     found |= {learner: {"note": note} for learner, note in failed.items()}
     medians = {f"{learner} median": one["median"] for learner, one in found.items() if one.get("median") is not None}
     return {**medians, "learners": found}
+
+
+def starters(name: str, folder: Path | None, size: int, threads: int, within: float) -> dict[str, Callable[[], Worker]]:
+    """gbun begins with a constant, as the paper has it: what a round costs does not depend on the start."""
+    source = Source(name, partial(training_rows, name, folder))
+    ours = {"init": "constant", "n_neurons": size}
+    asked = {
+        "gbun": (learners.gbun, ours),
+        "xgboost": (learners.xgboost, size.bit_length() - 1),
+        "lightgbm": (learners.lightgbm, size),
+    }
+    limits = Limits(MEMORY, within)
+    return {
+        learner: partial(Worker, build, source, model, threads, limits=limits)
+        for learner, (build, model) in asked.items()
+    }
+
+
+def training_rows(name: str, folder: Path | None) -> tuple[Any, Any]:
+    return sets_of(folder)[name].read()[0]
 
 
 def _figures(times: Times) -> dict[str, Any]:

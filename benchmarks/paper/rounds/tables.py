@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.paper.accuracy.figures import SECONDS
 from benchmarks.paper.cells import Finding
 from benchmarks.paper.experiment import Picture
-from benchmarks.paper.rounds.learners import TITLES
+from benchmarks.paper.rounds.plan import TITLES
 from benchmarks.speed.report import Row
 from benchmarks.speed.timing import ratio
 
@@ -66,7 +66,7 @@ def _full(finding: Finding) -> list[Row]:
     rows, found = [], finding.found.get("learners", {})
     for learner, one in found.items():
         row = {"table": FULL, "data": data, "learner": TITLES[learner], "K": size}
-        row |= {key: one.get(key) for key in ("setup", "first", "rounds", "mean", "deviation", "median")}
+        row |= {key: one.get(key) for key in ("setup", "first round", "rounds", "mean", "deviation", "median")}
         ours = found.get("gbun", {}).get("mean")
         rows.append({**row, "gbun's mean of its": ratio(ours, one.get("mean")), "note": one["note"]})
     return rows
@@ -81,7 +81,7 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
     rows = [row for finding in findings for row in _full(finding) if row["mean"] is not None]
     if not rows:
         return []
-    figure = Figure(figsize=(8.0, 1.0 + 0.3 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(5.0, 1.0 + 0.3 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     ax, means = figure.subplots(), [row["mean"] for row in rows]
     names = [f"{row['data']}: {row['learner']}" for row in rows]

@@ -17,7 +17,6 @@ from benchmarks.speed.timing import Times, interleave
 DENSE, SPARSE = "dense", "sparse"
 COLUMNS = {DENSE: 100, SPARSE: 20_000}
 WORDS, OWN_WORDS = 20, 20  # in a sparse row; that a class has, of which half of a row's are
-DEPTH = 6  # of XGBoost's trees; 64 leaves, as LightGBM's have
 MOST_SECONDS = 60.0
 OURS, PER_CLASS, LIGHTGBM, XGBOOST = "gbun", "gbun as the paper's", "LightGBM", "XGBoost"
 LEARNERS = (OURS, PER_CLASS, LIGHTGBM, XGBOOST)
@@ -41,6 +40,15 @@ def settings(K: int, hessian: str = "shared") -> dict[str, Any]:
     return {"n_neurons": K, "objective": "softmax", "init": "constant", "hessian": hessian}
 
 
+def depth(K: int) -> int:
+    """Of XGBoost's trees: at most K leaves, as LightGBM's have.
+
+    >>> depth(64)
+    6
+    """
+    return K.bit_length() - 1
+
+
 def compared(kind: str, n_rows: int, n_classes: int, K: int, threads: int, sweeps: int) -> dict[str, Any]:
     """Seconds of rounds of all learners, taking turns."""
     source = Source(kind, partial(rows_of, kind, n_rows, n_classes))
@@ -55,7 +63,7 @@ def starters(source: Source, K: int, threads: int) -> dict[str, Callable[[], Wor
         OURS: partial(Worker, learners.gbun, source, settings(K), threads, limits=PEERS),
         PER_CLASS: partial(Worker, learners.gbun, source, settings(K, "per_class"), threads, limits=PEERS),
         LIGHTGBM: partial(Worker, learners.lightgbm, source, K, threads, limits=PEERS),
-        XGBOOST: partial(Worker, learners.xgboost, source, DEPTH, threads, limits=PEERS),
+        XGBOOST: partial(Worker, learners.xgboost, source, depth(K), threads, limits=PEERS),
     }
 
 
@@ -103,5 +111,5 @@ def by_formula(n_classes: int, K: int) -> dict[str, int]:
     return {
         PER_CLASS: 4 * (n_classes * (K * (K + 1) // 2 + K) + 2 * K),
         LIGHTGBM: histograms * K * 255 // 2,
-        XGBOOST: histograms * 2 ** (DEPTH - 1) * 256,
+        XGBOOST: histograms * 2 ** (depth(K) - 1) * 256,
     }

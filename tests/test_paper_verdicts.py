@@ -1,0 +1,187 @@
+"""Noise of differences: the paired test says what draws of test rows do, and losses and gaps are told in tables."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+
+import numpy as np
+import pytest
+
+pytest.importorskip("optuna")
+
+from benchmarks.paper.accuracy.answers import Answers
+from benchmarks.paper.accuracy.judging import contributions, judge, strata
+from benchmarks.paper.accuracy.tables import DUELS, MAIN, SETTINGS, TABULAR, tables
+from benchmarks.paper.accuracy.verdicts import Standing, against_all, compare, noise, rows_variance, verdict
+from benchmarks.paper.cells import Finding
+from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
+
+METRICS = {"auc": roc_auc_score, "accuracy": accuracy_score, "r2": r2_score}
+
+
+def drawn(metric, n, rng):
+    """Truth, and the answers of two learners that err on many of the same rows."""
+    common = rng.normal(size=n)
+    if metric == "r2":
+        y = rng.normal(size=n)
+        return y, *(y + 0.5 * common + 0.2 * rng.normal(size=n) for _ in range(2))
+    y = rng.integers(0, 2 if metric == "auc" else 3, n)
+    if metric == "auc":
+        # Rounded, so that some answers are equal.
+        return y, *((y + common + 0.5 * rng.normal(size=n)).round(1) for _ in range(2))
+    return y, *(np.where(common + 0.5 * rng.normal(size=n) > 0.8, (y + 1) % 3, y) for _ in range(2))
+
+
+def answers(metric, y, answer):
+    return Answers.of([contributions(metric, y, answer)], strata(metric, y))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_contributions_have_the_score_as_their_mean(metric, tmp_path):
+    y, answer, _ = drawn(metric, 500, np.random.default_rng(0))
+    wanted = METRICS[metric](y, answer)
+    assert judge(metric, y, answer).score == pytest.approx(wanted)
+    kept = answers(metric, y, answer)
+    for group in np.unique(kept.strata):
+        assert kept.contributions[kept.strata == group].mean() == pytest.approx(wanted, abs=1e-5)
+    kept.write(tmp_path / "new" / "a.npz")
+    read = Answers.read(tmp_path / "new" / "a.npz", wanted)
+    assert np.array_equal(read.contributions, kept.contributions)
+    assert read.contributions.dtype == np.float32
+    with pytest.raises(ValueError, match=r"got answers of a score of .*measure --again"):
+        Answers.read(tmp_path / "new" / "a.npz", wanted + 0.001)
+    with pytest.raises(FileNotFoundError, match="got no file"):
+        Answers.read(tmp_path / "b.npz", wanted)
+
+
+def test_placements_are_counted_pair_by_pair():
+    y, answer, _ = drawn("auc", 60, np.random.default_rng(1))
+    for i, found in enumerate(contributions("auc", y, answer)):
+        sign = 1 if y[i] else -1
+        others = sign * (answer[i] - answer[y != y[i]])
+        assert found == pytest.approx(((others > 0) + 0.5 * (others == 0)).mean())
+    with pytest.raises(ValueError, match=r"AUC needs rows of classes 0 and 1, got classes \[0, 2\]"):
+        contributions("auc", np.array([0, 2]), np.array([0.1, 0.2]))
+
+
+def test_the_papers_metric_is_macro_averaged_precision():
+    found = judge("accuracy", np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 1, 2, 2]))
+    assert found.papers == pytest.approx((1 + 2 / 3 + 1) / 3)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_variance_is_that_of_many_draws_of_test_rows(metric):
+    rng, scores, said = np.random.default_rng(2), [], []
+    for _ in range(400):
+        y, *both = drawn(metric, 200, rng)
+        kept = [answers(metric, y, answer) for answer in both]
+        scores.append([one.score for one in kept])
+        said.append(rows_variance(*kept))
+    variance = np.var(np.subtract(*np.transpose(scores)))
+    assert variance == pytest.approx(np.mean(said), rel=0.2)
+    assert variance < 0.7 * np.var(scores, axis=0).sum()  # learners err alike: that is what pairs are for
+
+
+def test_known_cases():
+    # Of 100 rows the one is right on 6 alone, the other on 2: d is 1, -1, or 0 as in McNemar's test.
+    one, other = np.ones(100), np.ones(100)
+    other[:6], one[6:8] = 0, 0
+    group = np.zeros(100, np.int8)
+    variance = rows_variance(Answers.of([one], group), Answers.of([other], group))
+    assert variance == pytest.approx((8 - 100 * 0.04**2) / 99 / 100)
+    alone = Answers.of([one[:2]], np.array([0, 1], np.int8))
+    assert rows_variance(alone, alone) == inf
+    with pytest.raises(ValueError, match="both must be judged by the same rows, got 100 and 2"):
+        rows_variance(Answers.of([one], group), alone)
+
+
+def standing(title, mean, rolled=0, deviation=0.001):
+    """Right on as many of 10,000 rows as the mean says: the first, or those after `rolled` others."""
+    right = np.roll(np.arange(10_000) < round(mean * 10_000), rolled)
+    return Standing(title, mean, deviation, 3, Answers.of([right.astype(float)], np.zeros(10_000, np.int8)))
+
+
+class TestVerdicts:
+    us = standing("gbun", 0.900)
+
+    def test_noise_is_of_rows_and_seeds(self):
+        p = 0.003  # 30 rows more are right, none less
+        wanted = 2 * sqrt(p * (1 - p) / 9_999 + 2 * 0.001**2 / 3)
+        assert noise(self.us, standing("X", 0.903)) == pytest.approx(wanted, rel=1e-4)
+
+    def test_rows_on_which_both_err_alike_do_not_count(self):
+        ours, same, other = (standing("X", *told, deviation=0.0) for told in ((0.9,), (0.902,), (0.902, 500)))
+        assert (compare(ours, same), compare(ours, other), compare(ours, ours)) == (-1, 0, 0)
+
+    def test_ahead_within_noise_and_behind(self):
+        near, far, below = standing("X", 0.901), standing("Y", 0.91), standing("Z", 0.85)
+        assert (compare(self.us, near), compare(self.us, far), compare(self.us, below)) == (0, -1, 1)
+        assert verdict(self.us, [below, near], None) == "within noise of X (-0.0010)"
+        assert verdict(self.us, [near, far], None) == "loses to Y by 0.0100"
+        assert verdict(self.us, [below], None) == "best"
+        assert verdict(self.us, [below], far) == "best; loses to the linear model by 0.0100"
+        assert verdict(None, [far], None) == "no figure of gbun"
+        assert [against_all(self.us, them) for them in ([near, below], [near, far], [below])] == [0, -1, 1]
+
+
+@pytest.fixture
+def finding(tmp_path):
+    def finding(data, learner, mean, tabular=False, failed="", note=""):
+        refits = [{"score": mean, "papers": mean, "rounds": 7, "cut": False, "seconds": 1.0}] * 3
+        found = {"metric": "accuracy", "mean": mean, "deviation": 0.0, "papers": mean, "refits": refits, "failures": []}
+        found |= {"trials": 4, "validation": mean, "rounds": 7, "tuning": 5.0, "refitting": 3.0, "settings": {"x": 0.5}}
+        found |= {"rows": 100, "test rows": 10_000, "note": note, "answers": str(tmp_path / f"{data}-{learner}.npz")}
+        standing(learner, mean).answers.write(tmp_path / f"{data}-{learner}.npz")
+        settings = {"data": data, "tabular": tabular, "learner": learner, "budget": 60.0}
+        return Finding(f"{data} / {learner}", settings, 1.0, {}, {} if failed else found, failed)
+
+    return finding
+
+
+class TestTables:
+    def rows(self, findings, title):
+        return [row for row in tables(findings) if row["table"] == title]
+
+    def test_losses_failures_and_sizes_are_told(self, finding):
+        protocol = {"best": 0.96123, "points": 3, "round": 9, "settings": {}, "note": ""}
+        told = {"data": "letter", "tabular": False, "budget": 60.0}
+        findings = [
+            finding("letter", "gbun", 0.90, note="2 of 3 seeds ended"),
+            finding("letter", "lightgbm", 0.95),
+            finding("letter", "catboost", 0.0, failed="out of memory"),
+            Finding("letter / paper's protocol", told, 1.0, {}, protocol),
+        ]
+        (row,) = self.rows(findings, MAIN)
+        assert row["verdict"] == "loses to LightGBM by 0.0500; without XGBoost, CatBoost"
+        assert row["CatBoost"] == "none: out of memory"
+        assert row["paper's GBUN"] == 0.9618
+        assert row["paper's protocol, chosen on test rows"] == "0.9612 (3 of 660 points)"
+        assert (row["train rows"], row["test rows"], row["budget s"]) == (100, 10_000, 60.0)
+        assert [r["note"] for r in self.rows(findings, SETTINGS)] == ["2 of 3 seeds ended", "", "out of memory", ""]
+
+    def test_the_goal_counts_those_of_the_ten_sets_that_all_boosters_have_a_figure_of(self, finding):
+        names = ("letter", "aloi", "a9a", "imdb", "epsilon", "rcv1_binary", "news20_multi")
+        boosters = ("gbun", "xgboost", "lightgbm", "catboost")
+        findings = [finding(name, who, 0.9) for name in names for who in boosters]
+        findings += [finding("adult", who, 0.9, tabular=True) for who in boosters]
+        (row,) = self.rows(findings, "goals")
+        assert (row["measured"], row["met"], row["data"]) == (7, True, "7 of the ten sets")
+        assert row["goal"].endswith("(best outright: 0)")
+        findings[0] = finding("letter", "gbun", 0.95)
+        findings[5] = finding("aloi", "xgboost", 0.95)
+        findings[11] = finding("a9a", "catboost", 0.0, failed="out of memory")
+        (row,) = self.rows(findings, "goals")
+        assert (row["measured"], row["met"]) == (5, False)
+        assert row["goal"].endswith("(best outright: 1)")
+        assert row["data"] == "6 of the ten sets; not counted: a9a (without CatBoost)"
+        (row,) = self.rows(findings[:3], "goals")
+        assert (row["measured"], row["met"]) == (None, None)
+
+    def test_tabular_sets_are_counted(self, finding):
+        findings = []
+        for name, ours in (("one", 0.95), ("two", 0.9), ("three", 0.85)):
+            findings += [finding(name, "gbun", ours, tabular=True), finding(name, "xgboost", 0.9, tabular=True)]
+        duels = self.rows(findings, DUELS)
+        assert [row["against"] for row in duels] == ["XGBoost", "the best of the other boosters"]
+        assert all((row["wins"], row["ties"], row["losses"]) == (1, 1, 1) for row in duels)
+        assert len(self.rows(findings, TABULAR)) == 3
