@@ -134,8 +134,7 @@ def told(call):
     return int(re.search("([0-9]+) bytes must", str(raised.value)).group(1))
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(("kind", "there"), [("dense", True), ("sparse", False)])
 def test_the_bytes_that_are_told_are_enough(kind, there, monkeypatch):
     X, y = data_of(kind, 2000)[:2]
     y = np.stack([y] * 300, axis=1)  # scores are the most of it

@@ -268,8 +268,10 @@ def test_workers_choose_the_penalty_together():
 # The whole model
 
 
-@pytest.mark.parametrize("scale", ["auto", "none"])
-@pytest.mark.parametrize("task", ["regression", "binary", "classes", "outputs", "labels"])
+@pytest.mark.parametrize(
+    ("task", "scale"),
+    [("regression", "none"), ("binary", "auto"), ("classes", "auto"), ("outputs", "none"), ("labels", "auto")],
+)
 def test_order_does_not_matter_and_weights_count_rows(task, scale):
     X, y = data(task)
     rng = np.random.default_rng(1)

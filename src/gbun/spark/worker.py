@@ -120,6 +120,10 @@ def _with_host(error: WorkerError, hosts: Sequence[str]) -> WorkerError:
 def _together(meeting: Meeting, job: Job) -> Iterator[Collective]:
     """The network of the workers, while they train."""
     rank, size = meeting.rank, len(meeting.hosts)
+    if job.checkpoints is not None and job.n_workers is not None and size < job.n_workers:
+        # Where Spark hears that a worker is through after it heard that another was lost, it repeats the other's task
+        # alone. A failure now makes it repeat all.
+        raise WorkerError(f"Spark made {size} tasks for {job.n_workers} workers, one having been lost", lost=True)
     if job.n_workers not in (None, size):
         raise ValueError(
             f"numWorkers={job.n_workers} workers are to train, but Spark made {size} tasks of the rows; "
