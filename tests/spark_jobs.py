@@ -39,7 +39,9 @@ class Known:
         self.folder = str(folder)
 
     def __call__(self, y, scores, weight):
-        (Path(self.folder) / f"{_rank()}.pid").write_text(str(os.getpid()))
+        path = Path(self.folder) / f"{_rank()}.pid"
+        path.with_suffix(".new").write_text(str(os.getpid()))
+        path.with_suffix(".new").replace(path)  # whoever reads it meanwhile finds it whole
         return patient(y, scores, weight)
 
     def process(self, rank):

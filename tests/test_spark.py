@@ -506,7 +506,7 @@ class Killer:
         self.at = 0.0
 
     def __call__(self, report):
-        if report.round == self.after and not self.killed:
+        if report.round >= self.after and not self.killed:
             self.killed = executor_of(self.known.process(self.rank), self.cluster.executors())
             os.kill(self.killed, signal.SIGKILL)
             self.at = time.monotonic()
