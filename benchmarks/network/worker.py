@@ -1,9 +1,9 @@
 """What runs on each host: a process that does the jobs it reads from stdin, one JSON object a line.
 
     {"kind": "train", "rows": 2000, "features": 100000, "nnz": 10, "neurons": 64, "rounds": 5, "transport": "float32"}
-    {"kind": "train", "folder": "/tmp/shards", "neurons": 64, "rounds": 5, "transport": "float32"}
-    {"kind": "lightgbm", "folder": "/tmp/shards", "leaves": 64, "rounds": 5}    or "xgboost"
-    {"kind": "trees", "peer": "lightgbm", "folder": "/tmp/shards", "leaves": 64}
+    {"kind": "train", "folder": "SHARDS", "neurons": 64, "rounds": 5, "transport": "float32"}
+    {"kind": "lightgbm", "folder": "SHARDS", "leaves": 64, "rounds": 5}    or "xgboost"
+    {"kind": "trees", "peer": "lightgbm", "folder": "SHARDS", "leaves": 64}
     {"kind": "exchange", "up": 10000, "down": 800, "rounds": 5}
     {"kind": "all_reduce", "neurons": 64, "rounds": 5}
 
