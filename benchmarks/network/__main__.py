@@ -16,8 +16,8 @@ from rich.console import Console
 
 from benchmarks.network import picture
 from benchmarks.network.crew import Crew
-from benchmarks.network.hosts import MOST_HOSTS, Hosts, bucket
-from benchmarks.network.measure import Plan, bandwidth_of, sweep
+from benchmarks.network.hosts import MOST_HOSTS, Hosts
+from benchmarks.network.measure import Plan, limit_of, sweep
 from benchmarks.network.namespaces import Unavailable
 from benchmarks.speed import report
 from benchmarks.speed.timing import Failed
@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
             setattr(args, name, value)
     args.hosts = listed(parser, "--hosts", args.hosts, lambda told: within(int(told), 2, MOST_HOSTS))
     args.neurons = listed(parser, "--neurons", args.neurons, lambda told: within(int(told), 2, 16384))
-    args.bandwidth = listed(parser, "--bandwidth", args.bandwidth, told_bandwidth)
+    args.bandwidth = listed(parser, "--bandwidth", args.bandwidth, limit_of)
     for name, least in {"rows_per_host": 1, "nnz": 1, "rounds": 2}.items():
         if getattr(args, name) is not None and getattr(args, name) < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(args, name)}")
@@ -107,14 +107,6 @@ def listed(parser: argparse.ArgumentParser, name: str, told: str, read: Callable
 def within(value: int, least: int, most: int) -> int:
     if not least <= value <= most:
         raise ValueError(f"must be from {least} to {most}, got {value}")
-    return value
-
-
-def told_bandwidth(told: str) -> float:
-    value = bandwidth_of(told)
-    if value is None:
-        raise ValueError("no limit is always measured")
-    bucket(value)  # or an error
     return value
 
 

@@ -18,7 +18,7 @@ from time import sleep
 from typing import Any
 
 from benchmarks.network.crew import Crew
-from benchmarks.network.hosts import Hosts
+from benchmarks.network.hosts import Hosts, bucket
 from benchmarks.speed.report import Row
 from benchmarks.speed.timing import Failed, ratio
 
@@ -208,6 +208,15 @@ def bandwidth_of(told: str) -> float | None:
         return None
     unit = next((unit for unit in UNITS if told.upper().endswith(unit)), "")
     return float(told[: len(told) - len(unit)]) * UNITS.get(unit, 1.0)
+
+
+def limit_of(told: str) -> float:
+    """A bandwidth to which hosts can be limited."""
+    value = bandwidth_of(told)
+    if value is None:
+        raise ValueError("no limit is always measured")
+    bucket(value)  # or an error
+    return value
 
 
 UNITS = {"GB": 1e9, "MB": 1e6, "KB": 1e3, "B": 1.0}

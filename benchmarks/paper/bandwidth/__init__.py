@@ -13,9 +13,8 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks.network.hosts import bucket
 from benchmarks.network.learners import KINDS, settings
-from benchmarks.network.measure import bandwidth_of, words
+from benchmarks.network.measure import limit_of, words
 from benchmarks.network.namespaces import missing
 from benchmarks.network.parameters import PACKAGES
 from benchmarks.paper.bandwidth.measure import Limits, measured
@@ -49,7 +48,7 @@ are extrapolated from smaller ones, and marked: a worker alone grows trees of bo
 multiplied by the ratio of the histograms that its trees have summed, computation by that of its seconds of a core."""
 
 WHOLE = {"hosts": HOSTS, "bandwidth_sizes": [64, 1024], "bandwidth_seconds": 5.0, "most_seconds_a_cell": 600.0}
-WHOLE |= {"bandwidths": [bandwidth_of(told) for told in BANDWIDTHS]}
+WHOLE |= {"bandwidths": [limit_of(told) for told in BANDWIDTHS]}
 QUICK = {"hosts": 2, "bandwidth_sizes": [16], "bandwidth_seconds": 0.5, "most_seconds_a_cell": 5.0}
 QUICK |= {"bandwidths": [1e6, 1e5]}  # XGBoost is measured at the one and extrapolated at the other
 GUESSES = {("GBUN", 64): 60, ("LightGBM", 64): 200, ("XGBoost", 64): 560}
@@ -59,7 +58,7 @@ GUESSES |= {("GBUN", 1024): 530, ("LightGBM", 1024): 600, ("XGBoost", 1024): 120
 def options(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("bandwidth")
     own.add_argument("--hosts", type=number(least=2), help=f"{HOSTS} by default")
-    own.add_argument("--bandwidths", type=numbers(_rate), help=f"bytes a second, {','.join(BANDWIDTHS)} by default")
+    own.add_argument("--bandwidths", type=numbers(limit_of), help=f"bytes a second, {','.join(BANDWIDTHS)} by default")
     own.add_argument(
         "--bandwidth-sizes",
         type=numbers(least=2),
@@ -99,14 +98,6 @@ def _cell(
     name = f"{data}, {learner}, {size}, {'alone' if n_hosts == 1 else f'{n_hosts} hosts'}"
     guess = GUESSES.get((learner, size), 180.0) if bandwidths else 60.0
     return Cell(name, own, run, guess, PACKAGES[learner])
-
-
-def _rate(told: str) -> float:
-    value = bandwidth_of(told)
-    if value is None:
-        raise ValueError("no limit is always measured")
-    bucket(value)  # or an error
-    return value
 
 
 EXPERIMENT = Experiment("bandwidth", "Slow networks", TEXT, cells, tables, draw, options)
