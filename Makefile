@@ -8,7 +8,7 @@ demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_cu
 
 test: check ## everything: style, types, import direction, tests, doctests
 	rm -rf src/gbun/kernels/__pycache__
-	.venv/bin/pytest -n 2 --dist loadgroup
+	.venv/bin/pytest -n 3 --dist loadgroup
 
 check: setup ## style, types, import direction
 	.venv/bin/ruff check .

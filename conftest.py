@@ -5,9 +5,21 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before anyone loads OpenMP
 
 
+def pytest_sessionstart(session):
+    """Before several processes need them at once, and each of them compiles them, kernels are compiled here."""
+    if not session.config.getoption("numprocesses", None) or hasattr(session.config, "workerinput"):
+        return
+    import numpy as np
+    import scipy.sparse as sp
+
+    import gbun
+
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    for data, y in ((X, X[:, 0]), (sp.csr_array(np.maximum(X, 0.0)), X[:, 0] > 0)):
+        task = "regression" if y.dtype == float else "classification"
+        gbun.train({"n_neurons": 16, "n_estimators": 2, "n_jobs": 1}, (data, y), task=task).predict(data)
+
+
 def pytest_collection_modifyitems(items):
-    """Tests that one process must do one after another begin after a third of the others: later, the other process
-    would wait for them at the end; earlier, every process they start would compile the same kernels."""
-    grouped = [item for item in items if item.get_closest_marker("xdist_group") is not None]
-    others = [item for item in items if item.get_closest_marker("xdist_group") is None]
-    items[:] = [*others[: len(others) // 3], *grouped, *others[len(others) // 3 :]]
+    """Tests that one process must do one after another come first: later, the others would wait for them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)

@@ -49,15 +49,16 @@ class Known:
 
 
 class Dying(Known):
-    """Kills the Python worker of rank 1 the first time it is so far; with `again`, every time."""
+    """Kills the Python worker of rank 1 when it is so far."""
 
-    def __init__(self, folder, after, again=False):
+    def __init__(self, folder, after):
         super().__init__(folder)
-        self.after, self.again, self.calls = after, again, 0
+        self.after, self.calls = after, 0
 
     def __call__(self, y, scores, weight):
         self.calls += 1
-        if self.calls > self.after and _rank() == 1 and (_first_time(self.folder) or self.again):
+        if self.calls > self.after and _rank() == 1:
+            (Path(self.folder) / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__call__(y, scores, weight)
 

@@ -548,7 +548,7 @@ def test_another_workers_executor_is_killed_and_the_cause_is_told(cluster, tmp_p
 
 
 def test_a_python_worker_is_killed_and_the_cause_is_told(cluster, tmp_path):
-    params = {**PATIENT, "objective": spark_jobs.Dying(tmp_path, 5, again=True)}
+    params = {**PATIENT, "objective": spark_jobs.Dying(tmp_path, 5)}
     with pytest.raises(WorkerError, match="with checkpointPath Spark tries again") as told:
         GBUNRegressor(**params).fit(frame(cluster[0], dense(), label=Y))
     lost_one_is_told(told)

@@ -8,10 +8,10 @@ A round of S workers with n rows each:
     F = n f K                                                     seconds of a core
     R = o + n r K + n' g K^2 + s K^3                              n' rows of the Hessian sums; the root's solve
     E = up + down                K (K + 1) / 2 + K C + 2 K numbers up, K C + 2 K down
-    tree    log2 S (l + m / (e b) + p m)                          messages up to SMALL bytes
-    chain   (S - 1) l + (m + (S - 2) q) / (e b) + p m             q bytes in a segment
+    up, down = d l + a (m + (d - 1) q) / (e b) + a p m            a message of m bytes in segments of q
 
-with l the seconds of a step, b the bandwidth, e the share of it that messages get, p seconds of a core for each byte.
+with a = 1 along a chain of d = S - 1 steps and a = 2 along a tree of d = log2 S, l the seconds of a step, b the
+bandwidth, e the share of it that messages get, p seconds of a core for each byte.
 Hosts of the measurement share the cores of one machine: whatever keeps cores busy takes S / cores times as long there,
 and once as long where every worker has a core. Logarithms of seconds are fitted, so that every cell counts the same.
 """
@@ -32,7 +32,7 @@ from scipy.optimize import least_squares
 
 from benchmarks.network.measure import bandwidth_of, words
 from benchmarks.speed import report
-from gbun.collectives.process_group import LEAST_SEGMENT, MOST_SEGMENT, SEGMENTS, SMALL
+from gbun.collectives.process_group import shape
 from gbun.defaults import gram_share
 
 MADE = "seconds of a round: measured and by the formula"
@@ -73,18 +73,19 @@ def messages(K: int, C: int = 1) -> tuple[int, int]:
     return 4 * (K * (K + 1) // 2 + K * C) + 8 * (2 * K + 2), 4 * (K * C + 2 * K)
 
 
+WAYS = {"chain": 1, "tree": 2, None: None}
+
+
 def exchange(at: Setting, by: Constants, way: str | None = None) -> float:
     """E. `way` is "tree" or "chain"; None takes what gbun does."""
     return sum(_travel(size, at, by, way) for size in messages(at.K))
 
 
 def _travel(m: float, at: Setting, by: Constants, way: str | None) -> float:
-    rate, handling = by.efficiency * (at.bandwidth or math.inf), by.handling * at.load
-    step, depth = by.latency * at.load, math.ceil(math.log2(at.S))
-    if way == "tree" or (way is None and (m <= SMALL or at.S == 2)):
-        return depth * (step + m / rate + handling * m)
-    segment = min(max(m / (SEGMENTS * at.S), LEAST_SEGMENT), MOST_SEGMENT)
-    return (at.S - 1) * step + (m + (at.S - 2) * segment) / rate + handling * m
+    rate, handling, step = by.efficiency * (at.bandwidth or math.inf), by.handling * at.load, by.latency * at.load
+    branches, steps, segment = shape(round(m), at.S, WAYS[way])
+    branches = min(branches, at.S - 1)
+    return steps * step + branches * ((m + (steps - 1) * segment) / rate + handling * m)
 
 
 def round_seconds(at: Setting, by: Constants, way: str | None = None) -> float:

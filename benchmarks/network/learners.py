@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -35,14 +35,10 @@ class Team:
     """About the seconds of a round without a limit."""
 
     def measure(self, bandwidth: float | None, expected: float, seconds: float) -> Found:
-        """As many rounds as are expected to take `seconds`, at a bandwidth; one at least, of GBUN five.
-
-        Means, as in the paper: the seconds of a round are those that one more of them takes.
-        """
+        """As many rounds as are expected to take `seconds`, at a bandwidth; one at least, of GBUN five."""
         self.hosts.limit(bandwidth)
         rounds = max(FEWEST.get(self.job["kind"], 1), min(MOST, int(seconds / expected)))
-        found = measure(self.hosts, self.crew, self.job, expected, rounds)
-        return replace(found, seconds=found.each)
+        return measure(self.hosts, self.crew, self.job, expected, rounds)
 
     def grown(self) -> dict[str, Any]:
         """What a peer's trees have become: leaves, and what their bytes depend on. Nothing of GBUN."""

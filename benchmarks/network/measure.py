@@ -53,15 +53,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """Median seconds of a round; bytes and seconds of a core of each host and round; `answer` is that of rank 0.
+    """Seconds by which one more round makes a job longer; bytes and seconds of a core of each host and round.
 
-    `each` are the seconds by which one more round makes a job longer. Training tells of rounds late, and where there
-    are few of them in bunches: then the median is too small, and this is what holds. `deviation` is that of the single
-    rounds' seconds, as they were told; None of less than three.
+    Training tells of rounds late, and where there are few of them in bunches: the seconds between two words of it would
+    be too small. `deviation` is that of the single rounds' seconds, as they were told; None of less than three.
+    `answer` is that of rank 0.
     """
 
     seconds: float
-    each: float
     rounds: int
     sent: list[float]
     received: list[float]
@@ -137,7 +136,6 @@ def measure(hosts: Hosts, crew: Crew, job: Job, expected: float, rounds: int) ->
     pairs = [(c.since(b), b.since(a)) for a, b, c in zip(before, middle, after, strict=True)]
     single = of_rounds(job, answers[1][0]["seconds"])
     return Found(
-        statistics.median(single),
         (total(answers[1][0]) - total(answers[0][0])) / rounds,
         rounds,
         [(more.sent - few.sent) / rounds for more, few in pairs],

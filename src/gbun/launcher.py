@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from multiprocessing import connection, get_all_start_methods, get_context, parent_process
+from multiprocessing import connection, forkserver, get_all_start_methods, get_context, parent_process
 from multiprocessing.reduction import ForkingPickler
 from time import monotonic
 from typing import Any
@@ -35,10 +35,12 @@ def launch(
     """
     if n_workers < 1:
         raise ValueError(f"n_workers must be at least 1, got {n_workers!r}")
+    context = _context()  # which imports torch side by side with this process
     dist = load_torch("training on several workers").distributed
     # The store lives here, not with a worker that may be lost; the system chooses a port that is free.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
-    context, pipes, processes = _context(), [], []
+    pipes: list[Any] = []
+    processes: list[Any] = []
     threads = max(1, thread_count(None) // n_workers)
     try:
         for rank in range(n_workers):
@@ -72,6 +74,7 @@ def _context() -> Any:
         return get_context("spawn")
     context = get_context("forkserver")
     context.set_forkserver_preload(["torch", "gbun.distributed"])
+    forkserver.ensure_running()
     return context
 
 

@@ -1,9 +1,10 @@
 """The collective of processes that torch.distributed has brought together, on one machine or many.
 
-Sums go up to the root and answers come down. A large message is cut into segments that travel along a chain: each
-worker adds its own to what it gets and passes it on while the next segment arrives, so that everybody sends the message
-once and receives it once, whatever the number of workers. A small one goes along a tree, which is fewer steps deep. The
-order of additions depends on the number of workers alone.
+Sums go up to the root of a tree of workers and answers come down. Messages are cut into segments: each worker adds its
+own to what it gets and passes it on while the next segment arrives. A large message goes along a chain, a tree of one
+branch, where everybody sends it once and receives it once, whatever the number of workers. Filling a chain takes a
+segment's time for each worker, more than a small message takes: that one goes along a tree of two branches, where
+nobody receives it more than twice. The order of additions depends on the number of workers and the size alone.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ Bytes = NDArray[np.uint8]
 Lost = Callable[[int, BaseException], BaseException]
 """(peer, what went wrong) -> the error that explains it."""
 
-SMALL = 2**15  # bytes up to which a tree is quicker than a chain
-SEGMENTS = 8  # for each worker of a chain: filling it takes an eighth of the time that the message takes
-LEAST_SEGMENT, MOST_SEGMENT = 2**12, 2**20
+SEGMENTS = 8  # for each worker that passes them on: filling the tree takes an eighth of the time of the message
+LEAST_SEGMENT, MOST_SEGMENT = 2**10, 2**20  # bytes: smaller ones cost more work than they save time
+CHAINED = 2**12  # bytes for each worker: messages of more take a chain
 
 
 @dataclass
@@ -59,11 +60,7 @@ class ProcessGroupCollective:
     def broadcast(self, values: NDArray[Any], root: int = 0) -> NDArray[Any]:
         own = np.ascontiguousarray(values)
         data = own.reshape(-1).view(np.uint8).copy()
-        place = (self.rank - root) % self.size
-        if data.size <= SMALL or self.size == 2:
-            self._down_the_tree(data, place, root)
-        else:
-            self._down_the_chain(data, place, root)
+        self._down(data, tree_of(data.size, self.rank, self.size, root))
         found: NDArray[Any] = data.view(own.dtype).reshape(own.shape)
         return found
 
@@ -81,68 +78,30 @@ class ProcessGroupCollective:
 
     def _reduced(self, values: FloatArray, wire: Wire, root: int) -> FloatArray | None:
         """The sum at the root, None elsewhere."""
-        place, size = (self.rank - root) % self.size, n_bytes(wire)
-        if size <= SMALL or self.size == 2:
-            return self._up_the_tree(values.copy(), wire, place, root)
-        most = min(max(size // (SEGMENTS * self.size), LEAST_SEGMENT), MOST_SEGMENT)
-        return self._up_the_chain(values.copy(), list(segments(wire, most)), place, root)
-
-    def _up_the_tree(self, total: FloatArray, wire: Wire, place: int, root: int) -> FloatArray | None:
-        step = 1
-        while step < self.size:
-            if place & step:
-                self._send(encode(total, wire), self._at(place - step, root))()
-                return None
-            if place + step < self.size:
-                total += decode(self._receive(n_bytes(wire), self._at(place + step, root))(), wire)
-            step *= 2
-        return total
-
-    def _up_the_chain(
-        self, total: FloatArray, parts: list[tuple[slice, Wire]], place: int, root: int
-    ) -> FloatArray | None:
-        has_more = place + 1 < self.size
-        arriving = [self._receive(n_bytes(w), self._at(place + 1, root)) for _, w in parts] if has_more else []
+        total, tree = values.copy(), tree_of(n_bytes(wire), self.rank, self.size, root)
+        parts = list(segments(wire, tree.segment))
+        arriving = [[self._receive(n_bytes(part), child) for child in tree.children] for _, part in parts]
         leaving = []
-        for number, (at, wire) in enumerate(parts):
-            if has_more:
-                total[at] += decode(arriving[number](), wire)
-            if place:
-                leaving.append(self._send(encode(total[at], wire), self._at(place - 1, root)))
+        for (at, part), received in zip(parts, arriving, strict=True):
+            for words in received:
+                total[at] += decode(words(), part)
+            if tree.parent is not None:
+                leaving.append(self._send(encode(total[at], part), tree.parent))
         for sent in leaving:
             sent()
-        return None if place else total
+        return total if tree.parent is None else None
 
-    def _down_the_tree(self, data: Bytes, place: int, root: int) -> None:
-        step = 1
-        while step < self.size:
-            step *= 2
-        leaving = []
-        while step > 1:
-            step //= 2
-            if place % (2 * step) == step:
-                data[:] = self._receive(data.size, self._at(place - step, root))()
-            elif place % (2 * step) == 0 and place + step < self.size:
-                leaving.append(self._send(data.copy(), self._at(place + step, root)))
-        for sent in leaving:
-            sent()
-
-    def _down_the_chain(self, data: Bytes, place: int, root: int) -> None:
-        most = min(max(data.size // (SEGMENTS * self.size), LEAST_SEGMENT), MOST_SEGMENT)
-        cuts = [slice(first, min(first + most, data.size)) for first in range(0, data.size, most)]
-        arriving = [self._receive(at.stop - at.start, self._at(place - 1, root)) for at in cuts] if place else []
+    def _down(self, data: Bytes, tree: Tree) -> None:
+        """The root's bytes, in everybody's array."""
+        cuts = [slice(first, min(first + tree.segment, data.size)) for first in range(0, data.size, tree.segment)]
+        arriving = [self._receive(at.stop - at.start, tree.parent) for at in cuts if tree.parent is not None]
         leaving = []
         for number, at in enumerate(cuts):
-            if place:
+            if arriving:
                 data[at] = arriving[number]()
-            if place + 1 < self.size:
-                leaving.append(self._send(data[at], self._at(place + 1, root)))
+            leaving += [self._send(data[at], child) for child in tree.children]
         for sent in leaving:
             sent()
-
-    def _at(self, place: int, root: int) -> int:
-        """The rank of a place; the root's is 0."""
-        return (place + root) % self.size
 
     def _send(self, data: Bytes, peer: int) -> Callable[[], None]:
         """Begin to send; the answer waits until that is done."""
@@ -173,6 +132,43 @@ class ProcessGroupCollective:
             return work()
         except RuntimeError as error:  # a connection that is no more
             raise self._lost(peer, error) from error
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A worker's neighbours on a message's way, by rank, and the bytes of a segment."""
+
+    parent: int | None
+    children: list[int]
+    segment: int
+
+
+def tree_of(length: int, rank: int, size: int, root: int) -> Tree:
+    """Along which a message of so many bytes travels.
+
+    >>> [tree_of(9000, rank, 7, 0).parent for rank in range(7)]
+    [None, 0, 0, 1, 1, 2, 2]
+    >>> [tree_of(10**6, rank, 7, 5).parent for rank in range(7)]
+    [6, 0, 1, 2, 3, None, 5]
+    """
+    arity, _, segment = shape(length, size)
+    place = (rank - root) % size
+    children = range(arity * place + 1, min(arity * place + arity, size - 1) + 1)
+    parent = ((place - 1) // arity + root) % size if place else None
+    return Tree(parent, [(child + root) % size for child in children], segment)
+
+
+def shape(length: int, size: int, arity: int | None = None) -> tuple[int, int, int]:
+    """Of a message's tree: branches, steps of the longest way to the root, bytes of a segment.
+
+    >>> shape(9000, 16), shape(135_000, 16), shape(135_000, 1000)
+    ((2, 4, 1024), (1, 15, 1205), (2, 9, 2109))
+    """
+    arity = arity or (1 if length > CHAINED * size else 2)
+    steps = size - 1 if arity == 1 else size.bit_length() - 1
+    if steps < 2:  # nobody passes anything on
+        return arity, steps, max(length, 1)
+    return arity, steps, min(max(length // (SEGMENTS * (steps - 1)), LEAST_SEGMENT), MOST_SEGMENT)
 
 
 def segments(wire: Wire, most: int) -> Iterator[tuple[slice, Wire]]:
