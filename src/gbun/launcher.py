@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from multiprocessing import connection, forkserver, get_all_start_methods, get_context, parent_process
+from multiprocessing import connection, get_all_start_methods, get_context, parent_process
 from multiprocessing.reduction import ForkingPickler
 from time import monotonic
 from typing import Any
@@ -72,6 +72,8 @@ def _context() -> Any:
     """How processes begin: anew, or, where the system can, as copies of one that has imported what all need."""
     if "forkserver" not in get_all_start_methods():
         return get_context("spawn")
+    from multiprocessing import forkserver  # which not every system has
+
     context = get_context("forkserver")
     context.set_forkserver_preload(["torch", "gbun.distributed"])
     forkserver.ensure_running()
