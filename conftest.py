@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before anyone loads OpenMP
 
 
@@ -23,3 +25,12 @@ def pytest_sessionstart(session):
 def pytest_collection_modifyitems(items):
     """Tests that one process must do one after another come first: later, the others would wait for them at the end."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.fixture
+def handed_over(monkeypatch):
+    """Other threads get work however little it is: tests of threads have few rows."""
+    from gbun.kernels import linear, threads
+
+    monkeypatch.setattr(threads, "LITTLE", 0)
+    monkeypatch.setattr(linear, "ENTRIES", 1)

@@ -248,6 +248,7 @@ def test_every_round_descends(case, rate):
     assert losses[-1] < losses[0] - 5e-3 * abs(losses[0])
 
 
+@pytest.mark.usefixtures("handed_over")
 def test_the_number_of_threads_changes_no_bit_and_stays_as_it_was():
     X, y, weight = numbers(3000)
     before = torch.get_num_threads()
@@ -266,6 +267,7 @@ def test_the_number_of_threads_changes_no_bit_and_stays_as_it_was():
         torch.set_num_threads(before)
 
 
+@pytest.mark.usefixtures("handed_over")
 def test_torch_keeps_to_the_thread_that_calls_it():
     seen = []
 

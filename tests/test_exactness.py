@@ -61,6 +61,7 @@ every_form = pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array
 # Bits
 
 
+@pytest.mark.usefixtures("handed_over")
 @every_form
 @every_task
 def test_every_run_and_every_number_of_threads_gives_the_same_bits(task, form):
@@ -73,6 +74,7 @@ def test_every_run_and_every_number_of_threads_gives_the_same_bits(task, form):
         np.testing.assert_array_equal(scores(model, X, n_jobs=model.n_jobs), wanted)
 
 
+@pytest.mark.usefixtures("handed_over")
 @pytest.mark.parametrize("hessian", ["shared", "per_class"])
 def test_threads_and_hessians(hessian):
     X, y = data("classes", n=9000)

@@ -133,6 +133,7 @@ def rows_of(form, n):
     return Features(n, both, E), buckets, np.hstack([D64, phi]), np.hstack([D64**2, squares])
 
 
+@pytest.mark.usefixtures("handed_over")
 @pytest.mark.parametrize("C", [1, 3])
 @pytest.mark.parametrize("n", [0, 1, 50, 9000])  # the last in three pieces
 @pytest.mark.parametrize("form", ["dense", "sparse", "both", "hashed"])

@@ -78,7 +78,7 @@ def test_without_hosts_nothing_is_planned(monkeypatch):
 
 
 def test_a_cell_is_extrapolated_from_its_bytes():
-    free = Found(2.0, 2.0, 3, [5e6, 1e6], [1e6, 4e6], [1.0, 1.0], {"peak MB": 1.0})
+    free = Found(2.0, 3, [5e6, 1e6], [1e6, 4e6], [1.0, 1.0], {"peak MB": 1.0})
     limits = measure.Limits(1.0, 6.0)
     found, gone = measure._at(None, free, "1MB", limits, "")  # nobody is asked: there is no team
     assert (found["seconds"], found["how"], gone) == (7.0, measure.EXTRAPOLATED, "")

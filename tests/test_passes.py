@@ -27,6 +27,7 @@ def mixed(n=9000, m=11, seed=0):
     return Features(n, dense=X), Features(n, sparse=Entries(csr.indptr, csr.indices, csr.data))
 
 
+@pytest.mark.usefixtures("handed_over")
 @pytest.mark.parametrize("density", [1.0, 0.1])
 @pytest.mark.parametrize("n_outputs", OUTPUTS)
 def test_dense_and_sparse_rows_have_the_same_bits_in_every_form_and_number_of_threads(n_outputs, density):
@@ -85,6 +86,7 @@ def through_a_round(features, net, head, n_jobs=1):
     return z, p, step
 
 
+@pytest.mark.usefixtures("handed_over")
 @pytest.mark.parametrize("side", [0, 1], ids=["dense", "sparse"])
 @pytest.mark.parametrize("n_scores", [1, 2, 7])
 @pytest.mark.parametrize(("n_outputs", "group"), [(5, None), (8, None), (12, 3), (36, 12), (64, None), (130, None)])
@@ -165,6 +167,7 @@ def test_the_passes_are_the_formulas(monkeypatch, exact, per_class, share, C, K)
     np.testing.assert_allclose(results[9], g.sum(axis=0))
 
 
+@pytest.mark.usefixtures("handed_over")
 @pytest.mark.parametrize("exact", [True, False])
 def test_passes_have_the_same_bits_for_every_number_of_threads_and_plan_and_order_of_features(monkeypatch, exact):
     for C, K in ((3, 24), (1, 32)):
@@ -200,6 +203,7 @@ def test_working_memory_is_allocated_once(monkeypatch, K, hold):
     assert peak < partial_sums + 2**18  # far below a chunk's outputs, 4 x 1125 x K, times the number of chunks
 
 
+@pytest.mark.usefixtures("handed_over")
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("hold", [True, False])

@@ -129,6 +129,7 @@ def test_dense_rows_of_several_classes_keep_to_their_plan_with_an_evaluation_set
     assert peak <= training.rows.plan.n_bytes + data + 2**20
 
 
+@pytest.mark.usefixtures("handed_over")
 @pytest.mark.parametrize("objective", ["logistic", "softmax", "squared_error"])
 @pytest.mark.parametrize("dense", [False, True])
 def test_every_budget_gives_the_same_model(objective, dense):
@@ -187,6 +188,7 @@ def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
         assert peak <= two_buffers + data
 
 
+@pytest.mark.usefixtures("handed_over")
 def test_a_plan_is_what_training_then_does():
     X, y = clicks()
     evals = {"valid": (X[:2000], y[:2000])}

@@ -147,6 +147,7 @@ def fitted(X, y, **more):
     return gbun.GBUNClassifier(**parameters).fit(X, y).decision_function(X)
 
 
+@pytest.mark.usefixtures("handed_over")
 @pytest.mark.parametrize("n", [900, 6000])
 def test_a_sampled_model_is_close_to_the_whole_one_and_has_seeded_bits(n):
     X, y = rows(n)

@@ -28,6 +28,9 @@ Picker = Callable[[slice, FloatArray], Picked]
 """(chunk, its h) -> the rows, counted from its first and ascending, that the Hessian sums are made of, and their h."""
 
 PER_LOG_2 = MEMBERSHIP(1.0 / np.log(2.0))  # e^v = 2^(v / log 2)
+PER_OUTPUT = (
+    16  # operations that an output of a row costs, beside those of features: moments, a power of two, a product
+)
 RUNS = 64  # partial sums of the normal equations that are added up in the end
 
 
@@ -54,6 +57,14 @@ class Kernels:
         rows_each = rows_in_chunk(self.features.n_rows, self.family.n_outputs, self.n_scores)
         return make_chunks(self.features, rows_each, self.threads, self.form)
 
+    @cached_property
+    def forwarding(self) -> float:
+        """About the operations of Z = X N and P."""
+        K, features = self.family.n_outputs, self.features
+        numbers = 0 if features.sparse is None else len(features.sparse.ids)
+        numbers += 0 if features.dense is None else features.dense.size
+        return K * (float(numbers) + PER_OUTPUT * features.n_rows)
+
     def add_rounds(self, steps: Sequence[Step], scores: FloatArray) -> None:
         """scores += P W for one round after the other."""
         if not steps:
@@ -68,7 +79,7 @@ class Kernels:
                 rows.memberships(z, step.centre, step.factor * PER_LOG_2, self.family.softmax_width)
                 add(z, scores[chunk.rows])
 
-        self.threads.run(work, self.chunks)
+        self.threads.run(work, self.chunks, len(steps) * self.forwarding)
 
     def _scratch(self, chunk: Chunk) -> FloatArray:
         return self.threads.scratch.array("z", len(chunk), self.family.n_outputs)
@@ -117,7 +128,7 @@ class TrainingKernels(Kernels):
             forward(begun.made, self.features, chunk, self._place(chunk, begun), scratch, moments, past_caches)
             return sums
 
-        return sum(self.threads.map(work, self.chunks), np.zeros((2, K)))
+        return sum(self.threads.map(work, self.chunks, self.forwarding), np.zeros((2, K)))
 
     def second_pass(
         self,
@@ -152,7 +163,8 @@ class TrainingKernels(Kernels):
                 system = NormalEquations(g, h, split, self.exact, self.threads.scratch)
             return system.finished()
 
-        parts = self.threads.map(work, runs)
+        gram = 0.5 * self.features.n_rows * self.family.n_outputs**2
+        parts = self.threads.map(work, runs, self.forwarding + gram)
         A, B, curvature = next(parts)
         for a, b, c in parts:
             A += a
@@ -170,11 +182,12 @@ class TrainingKernels(Kernels):
         def work(chunk: Chunk) -> None:
             add(self._memberships(chunk, current), scores[chunk.rows])
 
-        self.threads.run(work, self.chunks)
+        self.threads.run(work, self.chunks, self.forwarding)
 
     def sum_rows(self, values: RowSums) -> FloatArray:
         """The sum over chunks of what `values` gives for each, added in chunk order."""
-        parts = self.threads.map(values, [chunk.rows for chunk in self.chunks])
+        amount = PER_OUTPUT * self.features.n_rows * self.n_scores
+        parts = self.threads.map(values, [chunk.rows for chunk in self.chunks], amount)
         return np.asarray(sum(parts, 0.0 * values(slice(0, 0))), dtype=SUM)
 
     def _place(self, chunk: Chunk, of: Round) -> FloatArray:

@@ -6,6 +6,7 @@ same number, in an order that does not depend on how many there are.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -19,7 +20,7 @@ from gbun.kernels import products
 from gbun.kernels.threads import Threads
 
 ROWS = 4096  # in a piece of work
-PIECES = 64  # pieces the buckets are divided into, by their entries
+PIECES, ENTRIES = 64, 2**15  # pieces the buckets are divided into at most, and entries of a piece at least
 HISTORY = 6  # pairs of steps and changes of the gradient that L-BFGS remembers
 
 
@@ -54,7 +55,6 @@ class LinearRows:
             values = np.asarray(entries.values, dtype=MEMBERSHIP)
             self.values = np.ascontiguousarray(values if signs is None else values * signs)
             self.indptr = np.ascontiguousarray(entries.indptr, dtype=np.int64)
-            self._columns: tuple[IntArray, IntArray, FloatArray] | None = None
 
     @property
     def n_weights(self) -> int:
@@ -100,7 +100,7 @@ class LinearRows:
             for part in self.threads.map(of_dense, self.pieces):
                 out[: self.n_dense] += part
         if self._sparse:
-            starts, rows_, values = self._by_bucket()
+            starts, rows_, values = self._by_bucket
             sums = out[self.n_dense :]
 
             def of_buckets(piece: tuple[int, int]) -> None:
@@ -109,21 +109,22 @@ class LinearRows:
                 else:
                     _column_sums_of_many(starts, rows_, values, g, sums, *piece)
 
-            self.threads.run(of_buckets, self._pieces_of(starts))
+            self.threads.run(of_buckets, self._bucket_pieces)
         return out
 
+    @cached_property
     def _by_bucket(self) -> tuple[IntArray, IntArray, FloatArray]:
-        if self._columns is None:
-            starts = np.zeros(self.n_buckets + 1, dtype=np.int64)
-            np.cumsum(np.bincount(self.places, minlength=self.n_buckets), out=starts[1:])
-            rows, values = np.empty(len(self.places), dtype=np.int32), np.empty(len(self.places), dtype=MEMBERSHIP)
-            _sort_by_bucket(self.indptr, self.places, self.values, starts[:-1].copy(), rows, values)
-            self._columns = starts, rows, values
-        return self._columns
+        starts = np.zeros(self.n_buckets + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.places, minlength=self.n_buckets), out=starts[1:])
+        rows, values = np.empty(len(self.places), dtype=np.int32), np.empty(len(self.places), dtype=MEMBERSHIP)
+        _sort_by_bucket(self.indptr, self.places, self.values, starts[:-1].copy(), rows, values)
+        return starts, rows, values
 
-    def _pieces_of(self, starts: IntArray) -> list[tuple[int, int]]:
-        """Buckets in runs of about equally many entries."""
-        goals = np.linspace(0, starts[-1], PIECES + 1)[1:-1]
+    @cached_property
+    def _bucket_pieces(self) -> list[tuple[int, int]]:
+        """Buckets in runs of about equally many entries. Each bucket has a sum of its own, wherever the cuts are."""
+        starts = self._by_bucket[0]
+        goals = np.linspace(0, starts[-1], min(PIECES, 1 + int(starts[-1]) // ENTRIES) + 1)[1:-1]
         cuts = np.unique([0, *np.searchsorted(starts, goals, side="right").clip(max=self.n_buckets), self.n_buckets])
         return list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
 

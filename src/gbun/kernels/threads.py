@@ -35,6 +35,9 @@ def thread_count(n_jobs: int | None) -> int:
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 
 
+LITTLE = 2**24  # operations, about a millisecond of them, that are done sooner than handed over to other threads
+
+
 class Threads:
     """A pool that maps a function over chunks and keeps their order, and each thread's working memory."""
 
@@ -43,9 +46,12 @@ class Threads:
         self.scratch = Scratch()
         self._pool = ThreadPoolExecutor(self.count) if self.count > 1 else None
 
-    def map(self, work: Callable[[Item], R], items: Sequence[Item]) -> Iterator[R]:
-        """Results in the order of items; only a few are made ahead, so that they do not pile up in memory."""
-        if self._pool is None or len(items) < 2:
+    def map(self, work: Callable[[Item], R], items: Sequence[Item], amount: float = math.inf) -> Iterator[R]:
+        """Results in the order of items; only a few are made ahead, so that they do not pile up in memory.
+
+        `amount` is about how many operations all of it takes.
+        """
+        if self._pool is None or len(items) < 2 or amount < LITTLE:
             yield from map(work, items)
             return
         ahead: deque[Future[R]] = deque()
@@ -56,8 +62,8 @@ class Threads:
         while ahead:
             yield ahead.popleft().result()
 
-    def run(self, work: Callable[[Item], object], items: Sequence[Item]) -> None:
-        for _ in self.map(work, items):
+    def run(self, work: Callable[[Item], object], items: Sequence[Item], amount: float = math.inf) -> None:
+        for _ in self.map(work, items, amount):
             pass
 
     def limit(self, count: int) -> None:
