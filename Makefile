@@ -1,5 +1,7 @@
 # Each target works on a fresh machine with Python >= 3.10, make and access to a package index.
 
+unexport PYTHONDONTWRITEBYTECODE # hundreds of processes import the same modules: compiled once is enough
+
 .PHONY: demo test check setup bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png

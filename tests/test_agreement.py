@@ -255,7 +255,7 @@ def test_weights_may_be_zero_on_a_worker_and_margins_missing_on_an_empty_one():
 def test_a_model_is_continued_by_all():
     X, y = NUMBERS, np.array(["a", "b", "c"])[np.arange(N) % 3]
     for form in (np.asarray, scipy.sparse.csr_array):
-        initial = gbun.train({"n_neurons": 4}, (form(X), y), 1)
+        initial = gbun.train({"n_neurons": 4, "init": "constant"}, (form(X), y), 1)
         found = problems([(form(X[:3]), y[:3]), ([], []), (form(X[3:]), y[3:])], initial=initial)
         for problem, rows in zip(found, (range(3), range(0), range(3, N)), strict=True):
             assert problem.schema == initial.description.schema

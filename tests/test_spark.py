@@ -83,12 +83,14 @@ def places():
 
 @pytest.fixture
 def local(places):
-    return places("local", "local[2]")[0]
+    cores = {"spark.executor.cores": "4", "spark.task.cpus": "2", "spark.default.parallelism": "2"}
+    return places("local", "local[4]", **cores)[0]
 
 
 @pytest.fixture
 def cluster(places):
-    spark, processes = places("cluster")
+    # What the first session was given is the default of all that come after it.
+    spark, processes = places("cluster", **{"spark.executor.cores": "1", "spark.task.cpus": "1"})
     wait_for_slots(spark)  # one of them may have been killed by the test before
     return spark, processes
 
@@ -445,19 +447,15 @@ def test_each_worker_has_a_partition_whatever_spark_makes_of_the_query(local, mo
         GBUNRegressor(**params).fit(df)
 
 
-# In sessions with other settings
-
-
-def test_a_task_has_as_many_threads_as_cpus(places, tmp_path, monkeypatch):
-    spark, _ = places("three cpus a task", "local[6]", **{"spark.task.cpus": "3", "spark.executor.cores": "6"})
-    df = frame(spark, dense(), label=Y)
+def test_a_task_has_as_many_threads_as_cpus(local, tmp_path, monkeypatch):
+    df = frame(local, dense(), label=Y)
     monkeypatch.setattr("gbun.spark.cluster._task", lambda job: spark_jobs.telling_threads(job, str(tmp_path)))
     model = GBUNRegressor(**SMALL).fit(df)
     assert len(model.summary.workers) == 2
-    assert [(tmp_path / f"{rank}.threads").read_text() for rank in range(2)] == ["3", "3"]
+    assert [(tmp_path / f"{rank}.threads").read_text() for rank in range(2)] == ["2", "2"]
     GBUNRegressor(n_jobs=1, **SMALL).fit(df)
     assert [(tmp_path / f"{rank}.threads").read_text() for rank in range(2)] == ["1", "1"]
-    with pytest.raises(ValueError, match=r"there are 2 task slots \(spark.task.cpus=3\); set numWorkers to at most 2"):
+    with pytest.raises(ValueError, match=r"there are 2 task slots \(spark.task.cpus=2\); set numWorkers to at most 2"):
         GBUNRegressor(numWorkers=3, **SMALL).fit(df)
 
 

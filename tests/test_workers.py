@@ -128,7 +128,7 @@ def test_the_number_of_rounds_is_found_together():
     """A trial by folds, then a training on all rows; the start and its penalty too."""
     for name, size in (("regression", 2), ("sparse", 3)):
         params = {"learning_rate": 1.0}
-        data = tuple(part[:600] for part in DATA[name])
+        data = tuple(part[:300] for part in DATA[name])
         one = gbun.train({"n_neurons": 32, **params}, data)
         found = together(size, params, data)
         same([m for m, _ in found], one, DATA[name][0], 1e-7)
