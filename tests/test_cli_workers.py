@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -80,11 +79,10 @@ def test_ctrl_c_ends_all_workers_and_leaves_a_checkpoint(whom, folder):
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, start_new_session=True)
     try:
         assert jobs.wait_for(path.exists, 60.0)
-        began = time.monotonic()
         (os.kill if "parent" in whom else os.killpg)(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=30)
-        assert time.monotonic() - began < 9.0  # the workers ended by themselves
         assert process.returncode == 130
+        # Words of the first worker: it ended by itself, and was not killed for want of an answer.
         held = re.search("interrupted: ([0-9]+) rounds are in the checkpoint", " ".join(err.decode().split()))
         assert int(held[1]) == gbun.load_model(path).n_rounds
         assert "Traceback" not in err.decode()
