@@ -17,9 +17,8 @@ def pytest_sessionstart(session):
     import gbun
 
     X = np.random.default_rng(0).normal(size=(300, 4))
-    for data, y in ((X, X[:, 0]), (sp.csr_array(np.maximum(X, 0.0)), X[:, 0] > 0)):
-        task = "regression" if y.dtype == float else "classification"
-        gbun.train({"n_neurons": 16, "n_estimators": 2, "n_jobs": 1}, (data, y), task=task).predict(data)
+    for data in (X, sp.csr_array(np.maximum(X, 0.0))):
+        gbun.train({"n_neurons": 16}, (data, X[:, 0]), 2, task="regression").predict(data)
 
 
 def pytest_collection_modifyitems(items):

@@ -37,6 +37,7 @@ from gbun.defaults import gram_share
 
 MADE = "seconds of a round: measured and by the formula"
 CARRIED = "the formula carried to more workers, each with a core of its own; seconds of a round"
+WAYS = {"chain": 1, "tree": 2, None: None}  # branches; None lets gbun choose
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,6 @@ def messages(K: int, C: int = 1) -> tuple[int, int]:
     (2119696, 12288)
     """
     return 4 * (K * (K + 1) // 2 + K * C) + 8 * (2 * K + 2), 4 * (K * C + 2 * K)
-
-
-WAYS = {"chain": 1, "tree": 2, None: None}
 
 
 def exchange(at: Setting, by: Constants, way: str | None = None) -> float:

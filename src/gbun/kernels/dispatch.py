@@ -28,9 +28,7 @@ Picker = Callable[[slice, FloatArray], Picked]
 """(chunk, its h) -> the rows, counted from its first and ascending, that the Hessian sums are made of, and their h."""
 
 PER_LOG_2 = MEMBERSHIP(1.0 / np.log(2.0))  # e^v = 2^(v / log 2)
-PER_OUTPUT = (
-    16  # operations that an output of a row costs, beside those of features: moments, a power of two, a product
-)
+PER_OUTPUT = 16  # operations for each output of a row beside those of features: moments, a power of two, a product
 RUNS = 64  # partial sums of the normal equations that are added up in the end
 
 

@@ -23,6 +23,7 @@ from gbun.dtypes import MEMBERSHIP, FloatArray
 
 Item = TypeVar("Item")
 R = TypeVar("R")
+LITTLE = 2**24  # operations, about a millisecond of them, that are done sooner than handed over to other threads
 
 
 def thread_count(n_jobs: int | None) -> int:
@@ -33,9 +34,6 @@ def thread_count(n_jobs: int | None) -> int:
         limit = os.environ.get("OMP_NUM_THREADS", "")
         return min(cores, int(limit)) if limit.isdigit() and int(limit) else cores
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
-
-
-LITTLE = 2**24  # operations, about a millisecond of them, that are done sooner than handed over to other threads
 
 
 class Threads:
