@@ -205,7 +205,10 @@ def bandwidth_of(told: str) -> float | None:
     if told == words(None):
         return None
     unit = next((unit for unit in UNITS if told.upper().endswith(unit)), "")
-    return float(told[: len(told) - len(unit)]) * UNITS.get(unit, 1.0)
+    try:
+        return float(told[: len(told) - len(unit)]) * UNITS.get(unit, 1.0)
+    except ValueError:
+        raise ValueError(f"a bandwidth is bytes a second, such as 10MB or 100KB, got {told!r}") from None
 
 
 def limit_of(told: str) -> float:
