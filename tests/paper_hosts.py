@@ -36,4 +36,4 @@ def planned(experiment, *arguments, data=None):
     """The plan of a command line."""
     parser = argparse.ArgumentParser()
     experiment.options(parser)
-    return Plan(data and Path(data), False, 1, parser.parse_args(arguments))
+    return Plan(data and Path(data), False, 1, 1, parser.parse_args(arguments))

@@ -7,7 +7,6 @@ import json
 import lzma
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from benchmarks.paper.accuracy.judging import judge
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.protocol import grid, settings_of
 from benchmarks.paper.accuracy.sets import TEN, choosing, generated, in_folder
+from benchmarks.paper.accuracy.tables import MAIN
 from benchmarks.paper.accuracy.tuning import Search, Tuning, tuned
 from benchmarks.paper.cells import Absent, Store
 from benchmarks.paper.experiment import Plan, common, main
@@ -215,12 +215,12 @@ class TestFailuresOfALearner:
         assert search.best()["score"] == 0.5
         assert [one["why"] for one in search.failures] == ["out of memory", "no new process: no memory"]
 
-    def test_seeds_that_ended_stand(self, monkeypatch, tmp_path):
+    def test_seeds_that_ended_stand(self, monkeypatch):
         script = [0.5, None, None, None, 0.7, 0.8, None]
-        found = self.tuned(monkeypatch, script, budget=1000.0, curve=True, answers=tmp_path / "a.npz")
+        found = self.tuned(monkeypatch, script, budget=1000.0, curve=True)
         assert (len(found["refits"]), found["mean"]) == (2, pytest.approx(0.75))
         assert found["note"] == "training on all rows, 2 of 3 seeds ended: out of memory"
-        assert Answers.read(tmp_path / "a.npz", 0.75).contributions.tolist() == [0.75] * 4
+        assert Answers.from_json(found["answers"]).contributions.tolist() == [0.75] * 4
         assert "curve" not in found
         with pytest.raises(Failed, match="0 of 3 seeds ended: out of memory"):
             self.tuned(monkeypatch, [0.5, None, None, None, None], budget=1000.0)
@@ -229,7 +229,8 @@ class TestFailuresOfALearner:
 def planned(*words, data=None, quick=True):
     parser = common("accuracy", "")
     EXPERIMENT.options(parser)
-    return EXPERIMENT.cells(Plan(data, quick, 1, parser.parse_args(words)))
+    given = parser.parse_args(words)
+    return EXPERIMENT.cells(Plan(data, quick, 4, given.jobs or 4, given))
 
 
 def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
@@ -238,7 +239,8 @@ def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
     assert len(set(names)) == len(names) == 1 + (5 + 1) + 2
     (cell,) = planned("--sets", "clicks", "--learners", "linear", "--jobs", "2")
     assert cell.name == "clicks / linear"
-    assert (cell.settings["budget"], cell.settings["jobs"], cell.settings["patience"]) == (0.5, 2, 30)
+    assert (cell.settings["budget"], cell.settings["patience"]) == (0.5, 30)
+    assert (cell.settings["jobs"], cell.settings["threads"]) == (2, 2)
     assert cell.settings["spaces"]["sparse"]["scale"] == ["raw", "log", "tfidf"]
     assert cell.packages == ("scikit-learn", "optuna")
     with pytest.raises(SystemExit, match="--sets must be some of clicks,classes,friedman, got letter"):
@@ -280,12 +282,14 @@ def test_the_quick_form(tmp_path, monkeypatch, capsys):
         assert found["mean"] == pytest.approx(np.mean([one["score"] for one in found["refits"]]))
         assert 0.5 < found["mean"] < 1.0
         assert len(found["refits"]) == 2
-        assert len(Answers.read(Path(found["answers"]), found["mean"]).strata) == found["test rows"] == 1000
+        assert len(Answers.from_json(found["answers"]).strata) == found["test rows"] == 1000
         assert found["curve"]["seconds"] == sorted(found["curve"]["seconds"])
         assert found["curve"]["best"] == pytest.approx(max(found["curve"]["scores"]), abs=0.05)
     assert ours["refits"][0]["papers"] != ours["refits"][1]["papers"]
     assert (ours["curve"]["rounds"][0], theirs["curve"]["rounds"][0]) == (0, 1)
     assert protocol["metric"] == "macro_precision"
     assert 0.4 < protocol["best"] < 1.0
-    assert "without XGBoost, CatBoost" in " ".join(capsys.readouterr().out.split())
+    (row,) = (row for row in EXPERIMENT.tables(findings) if row["table"] == MAIN)
+    assert row["verdict"].endswith("; without XGBoost, CatBoost")
+    assert "paper's protocol" in capsys.readouterr().out
     assert (tmp_path / "accuracy_convergence.png").stat().st_size > 0

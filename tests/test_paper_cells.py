@@ -130,6 +130,12 @@ def test_what_fails_is_tried_once_more_unless_that_cannot_help(bench):
     assert bench.runs == ["a", "a", "b"]
 
 
+def test_what_fails_late_is_not_tried_once_more(bench, monkeypatch):
+    monkeypatch.setattr(module, "LATE", 0.0)
+    (found,) = bench.run(bench.cell("a", [Failed("no answer in 600 s"), 1]))
+    assert (found.failed, bench.runs) == ("no answer in 600 s", ["a"])
+
+
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), ValueError("a bug")], ids=["interrupted", "bug"])
 def test_what_was_found_before_an_end_is_kept(bench, end):
     with pytest.raises(type(end)):
@@ -224,7 +230,9 @@ def test_the_command_line_of_an_experiment(bench, tmp_path, monkeypatch, capsys)
     ("arguments", "message"),
     [
         (["--data", "nowhere"], "--data must be a folder, got 'nowhere'"),
-        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--threads", "0"], "--threads: must be at least 1, got '0'"),
+        (["--jobs", "0"], "--jobs: must be at least 1, got '0'"),
+        (["--threads", "2", "--jobs", "3"], "--jobs must be at most --threads, 2, got 3"),
     ],
 )
 def test_bad_arguments_are_told(bench, monkeypatch, capsys, arguments, message):
@@ -245,10 +253,12 @@ def test_where_it_cannot_be_run_that_is_said(bench, monkeypatch, tmp_path):
 
 
 def test_cells_whose_seconds_count_are_never_side_by_side(bench, monkeypatch, tmp_path):
+    asked = f"--threads 6 --jobs 2 --again --output {tmp_path}"
     for alone, jobs in ((True, 1), (False, 2)):
-        monkeypatch.setattr(sys, "argv", ["tiny", "--jobs", "2", "--output", str(tmp_path), "--again"])
+        monkeypatch.setattr(sys, "argv", ["tiny", *asked.split()])
         main(replace(tiny(bench), alone=alone))
-        assert {finding.about["jobs"] for finding in Store(tmp_path / "tiny.json").all()} == {jobs}
+        abouts = [finding.about for finding in Store(tmp_path / "tiny.json").all()]
+        assert {(about["jobs"], about["threads"]) for about in abouts} == {(jobs, 6 // jobs)}
 
 
 def test_code_without_git_is_unknown(monkeypatch):

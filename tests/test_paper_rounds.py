@@ -55,7 +55,7 @@ def test_losses_failures_and_the_papers_figures_are_told():
 def planned(*words, data=None, quick=True):
     parser = argparse.ArgumentParser()
     EXPERIMENT.options(parser)
-    return EXPERIMENT.cells(Plan(data, quick, 1, parser.parse_args(words)))
+    return EXPERIMENT.cells(Plan(data, quick, 1, 1, parser.parse_args(words)))
 
 
 def test_options_are_checked(capsys):

@@ -18,6 +18,8 @@ from benchmarks.paper.jobs import side_by_side
 from benchmarks.speed import report
 from benchmarks.speed.timing import Failed
 
+LATE = 240.0  # seconds: what fails after them was given its chance
+
 
 class Absent(Failed):
     """Something is not here, such as a package or a data set: to try once more would not help."""
@@ -144,7 +146,7 @@ def run(
 
 
 def _measured(cell: Cell, about: Callable[[], Mapping[str, Any]]) -> Finding:
-    """A failure is kept when it has happened twice: the machine may have been busy."""
+    """A failure is kept when it has happened twice, as the machine may have been busy, or has taken LATE seconds."""
     before, began, settings = {**about(), "at start": report.load()}, perf_counter(), _as_json(cell.settings)
     found: dict[str, Any] = {}
     for _ in range(2):
@@ -153,7 +155,7 @@ def _measured(cell: Cell, about: Callable[[], Mapping[str, Any]]) -> Finding:
             break
         except Failed as failure:
             failed = str(failure)
-            if isinstance(failure, Absent):
+            if isinstance(failure, Absent) or perf_counter() - began > LATE:
                 break
     seconds = perf_counter() - began
     return Finding(cell.name, settings, seconds, {**before, "at end": report.load()}, found, failed)

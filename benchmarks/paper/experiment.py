@@ -13,11 +13,13 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.paper.cells import Cell, Finding, Store, run
+from benchmarks.paper.given import number
 from benchmarks.speed import report
 from benchmarks.speed.report import Row
 from benchmarks.speed.timing import Failed
 
 RESULTS, QUICK_RESULTS = Path("results/paper"), Path("results/paper_quick")
+A_JOB = 12 * 10**9  # bytes that one of several cells side by side may have
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Plan:
     data: Path | None
     quick: bool
     threads: int
+    jobs: int
+    """Cells side by side, among which the threads are divided, where an experiment is not about seconds."""
     given: argparse.Namespace
     """All arguments, those of the experiment's own too."""
 
@@ -61,10 +65,10 @@ class Experiment:
 def findings(experiment: Experiment, plan: Plan, console: Console) -> list[Finding]:
     """What the cells of a plan have found; those that are missing are measured."""
     store = Store(folder(plan.given) / f"{experiment.name}.json")
-    jobs = 1 if experiment.alone else plan.given.jobs
+    jobs = 1 if experiment.alone else plan.jobs
 
     def about() -> dict[str, Any]:
-        return {**report.about(plan.threads, plan.quick), "jobs": jobs, "code": report.code()}
+        return {**report.about(plan.threads // jobs, plan.quick), "jobs": jobs, "code": report.code()}
 
     return run(experiment.cells(plan), store, about, console, plan.given.again, jobs)
 
@@ -97,9 +101,12 @@ def common(prog: str, description: str) -> argparse.ArgumentParser:
         help="measure also what is known already, all of it or what failed in a part at least; what was known is kept "
         "in a file beside",
     )
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=number(), default=os.cpu_count() or 1, help="all cores by default")
     parser.add_argument(
-        "--jobs", type=int, default=1, help="cells measured side by side, where an experiment is not about seconds"
+        "--jobs",
+        type=number(),
+        help="cells measured side by side, where an experiment is not about seconds; they share --threads. By default "
+        "each has one thread, as far as memory allows",
     )
     parser.add_argument("--output", type=Path, help=f"{RESULTS} by default, {QUICK_RESULTS} with --quick")
     return parser
@@ -109,11 +116,15 @@ def planned(parser: argparse.ArgumentParser) -> Plan:
     given = parser.parse_args()
     if given.data is not None and not given.data.is_dir():
         parser.error(f"--data must be a folder, got {str(given.data)!r}")
-    if given.threads < 1:
-        parser.error(f"--threads must be at least 1, got {given.threads}")
-    if given.jobs < 1:
-        parser.error(f"--jobs must be at least 1, got {given.jobs}")
-    return Plan(None if given.quick else given.data, given.quick, given.threads, given)
+    jobs = given.jobs or max(1, min(given.threads, memory() // A_JOB))
+    if jobs > given.threads:
+        parser.error(f"--jobs must be at most --threads, {given.threads}, got {jobs}")
+    return Plan(None if given.quick else given.data, given.quick, given.threads, jobs, given)
+
+
+def memory() -> int:
+    """Bytes that this machine has. What is free of them changes, and with it the cells would."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def folder(given: argparse.Namespace) -> Path:

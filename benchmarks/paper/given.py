@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.paper.experiment import Plan
+if TYPE_CHECKING:
+    from benchmarks.paper.experiment import Plan
 
 
 def chosen(plan: Plan, whole: Mapping[str, Any], quick: Mapping[str, Any]) -> argparse.Namespace:

@@ -19,6 +19,7 @@ TITLE = "gbun: the experiments of the paper"
 KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
 FACTS = ("cpu", "cores", "memory", "kernel", "python", "threads", "jobs", "code")
 GOALS = "goals"  # the table whose rows come first
+SHORT = 32  # characters that stay on one line
 MET = {True: "met", False: "not met", None: "not measured"}
 
 
@@ -163,6 +164,8 @@ def _cells(columns: Sequence[str], row: Mapping[str, Any]) -> str:
             kind = "number"
         elif column == "met" and value in MET.values():
             kind = value.replace(" ", "-")
+        elif isinstance(value, str) and number:
+            kind = "short" if len(value) <= SHORT else "long"
         tag = 'th scope="row"' if number == 0 else "td"
         attribute = f' class="{kind}"' if kind else ""
         found.append(f"<{tag}{attribute}>{escape(report.cell(value))}</{tag.split()[0]}>")

@@ -60,7 +60,7 @@ def cell(value: Any) -> str:
 
 def goal(data: str, what: str, measured: float | None, *, most: float | None = None, least: float | None = None) -> Row:
     """A row that says whether a goal the project set itself is met; not at all where nothing was measured."""
-    limit = f"<= {most:.3g}" if most is not None else f">= {least:.3g}"
+    limit = f"<= {most:,.4g}" if most is not None else f">= {least:,.4g}"
     met = None
     if measured is not None:
         met = bool(measured <= most if most is not None else measured >= (least or 0.0))

@@ -1,13 +1,13 @@
 """Table 1 of the paper and its figure of convergence.
 
-    python -m benchmarks.paper.accuracy --data FOLDER [--sets letter,a9a] [--learners gbun,lightgbm] [--budget 60]
+    python -m benchmarks.paper.accuracy --data FOLDER [--sets letter,a9a] [--learners gbun,lightgbm] [--budget 30]
     python -m benchmarks.paper.accuracy --quick
 
 FOLDER has the ten sets and tabular_small as arrays, or the original files of the LIBSVM collection (`libsvm.py`).
 
 A cell is a learner on a set: an Optuna study of `--budget` seconds on a fifth of the training rows, whose first trial
 has the learner's own defaults, then the best settings on all training rows with several seeds, judged on the test
-rows; what each of these contributes to the score is kept in RESULTS/answers. Everyone has the same seconds, the same
+rows; what each of these contributes to the score is kept with it. Everyone has the same seconds, the same
 fifth, the same patience and the same rules of the clock (`tuning.py`). A seed is the learner's random state and the
 order of rows; where a learner has neither chance nor use for order (a linear model, LightGBM that takes all columns),
 seeds give about the same model, and the noise is that of test rows.
@@ -21,17 +21,19 @@ from benchmarks.paper.accuracy.tables import tables
 from benchmarks.paper.experiment import Experiment
 
 TEXT = """\
-The paper tunes GBUN, XGBoost and LightGBM by grid search over model size, shrinkage and L2 penalty with 300 rounds,
-and prints the best score on test rows over all rounds and settings. Here each learner, CatBoost and a linear model
-too, has the same seconds of an Optuna study on a fifth of the training rows; its first trial has the learner's own
-defaults. The best settings are trained on all training rows with several seeds and judged on test rows: AUC for two
-classes, accuracy for more, R2 for regression. A trial may take half of the budget, a refit two; who is not done by
-then is judged as it is. "Within noise" is a paired test: of the difference of two learners on each test row, for AUC
-as DeLong has it, and of the deviation over seeds. A set counts for the goal where all four boosters have a figure. The
-paper's metric for several classes is macro-averaged precision, called mAP there. One column has the paper's protocol,
-chosen on test rows: a constant start, one softmax, no scaling, and as much of its grid as the budget has time for; one
-Hessian is shared by all classes. Where the sets differ from the paper's (rcv1 and epsilon are samples, aloi has other
-features, news20 other splits), its figures are beside ours for a look only.
-XGBoost, LightGBM and CatBoost read sparse rows as they are; the linear model may choose tf-idf for counts."""
+The paper tunes GBUN, XGBoost and LightGBM by grid search over model size, shrinkage and L2 penalty with 300 rounds, and
+prints the best score on test rows over all rounds and settings. Here each learner, CatBoost and a linear model too, has
+the same seconds of an Optuna study on a fifth of the training rows; its first trial has the learner's own defaults. The
+best settings are trained on all training rows with several seeds and judged on test rows: AUC for two classes, accuracy
+for more, R2 for regression. A trial may take half of the budget, a refit two; who is not done by then is judged as it
+is. "Within noise" is a paired test: of the difference of two learners on each test row, for AUC as DeLong has it, and
+of the deviation over seeds. A booster without a figure in its seconds counts as behind; the goal is told without such
+sets too. Seconds are of one thread, unless --jobs says otherwise, and on the widest sets enough for few rounds of
+trees, as the table shows: "python -m benchmarks.accuracy --wide" has sets with the defaults of each learner and more
+time. The paper's metric for several classes is macro-averaged precision, called mAP there. One column has the paper's
+protocol, chosen on test rows: a constant start, one softmax, no scaling, and as much of its grid as the budget has time
+for; one Hessian is shared by all classes. Where the sets differ from the paper's (rcv1 and epsilon are samples, aloi
+has other features, news20 other splits), its figures are beside ours for a look only. XGBoost, LightGBM and CatBoost
+read sparse rows as they are; the linear model may choose tf-idf for counts."""
 
 EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, options, alone=False)

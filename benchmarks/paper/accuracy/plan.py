@@ -10,19 +10,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.paper.accuracy.answers import path_of
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.protocol import papers_protocol
 from benchmarks.paper.accuracy.sets import PaperSet, sets_of
 from benchmarks.paper.accuracy.tuning import RULES, Tuning, tuned
 from benchmarks.paper.cells import Absent, Cell
-from benchmarks.paper.experiment import Plan, folder
+from benchmarks.paper.experiment import Plan
 from benchmarks.paper.given import chosen, number
 from benchmarks.speed.timing import Failed
 
 Work = Callable[[], dict[str, Any]]
 
-WHOLE = {"budget": 60.0, "tabular_budget": 10.0, "seeds": 3}
+WHOLE = {"budget": 30.0, "tabular_budget": 5.0, "seeds": 3}
 QUICK = {"budget": 0.5, "tabular_budget": 0.5, "seeds": 2}
 QUICK_LEARNERS = {"clicks": ["gbun"], "friedman": ["gbun", "lightgbm"]}  # on other sets all of them
 PROTOCOL = "paper's protocol"
@@ -37,8 +36,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sets", help="some of the sets, such as letter,a9a; all that the folder has by default")
     parser.add_argument("--learners", help=f"some of {','.join(LEARNERS)}")
     seconds = number(float, 0.1)
-    parser.add_argument("--budget", type=seconds, help="seconds of tuning for each learner, 60 by default")
-    parser.add_argument("--tabular-budget", type=seconds, help="the same for tabular sets, 10 by default")
+    parser.add_argument("--budget", type=seconds, help="seconds of tuning for each learner, 30 by default")
+    parser.add_argument("--tabular-budget", type=seconds, help="the same for tabular sets, 5 by default")
     parser.add_argument("--seeds", type=number(), help="trainings that are judged on test rows, 3 by default")
 
 
@@ -69,15 +68,15 @@ def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, seeds: 
     """A learner tuned on a set; without its name gbun by the paper's protocol."""
     name = f"{one.name} / {learner or PROTOCOL}"
     curve = one.name in CURVES_OF and learner in CURVES_BY
-    contestant = LEARNERS[learner or "gbun"]
+    contestant, threads = LEARNERS[learner or "gbun"], plan.threads // plan.jobs
     settings = {
         "data": one.name,
         "tabular": one.tabular,
         "source": one.source,
         "bytes": one.size,
         "budget": budget,
-        "threads": plan.threads,
-        "jobs": plan.given.jobs,
+        "threads": threads,
+        "jobs": plan.jobs,
         **RULES,
     }
     if learner is not None:
@@ -86,10 +85,9 @@ def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, seeds: 
     if one.missing:
         work: Work = partial(_missing, one.missing)
     elif learner is None:
-        work = partial(papers_protocol, one.name, plan.data, budget, plan.threads)
+        work = partial(papers_protocol, one.name, plan.data, budget, threads)
     else:
-        answers = path_of(folder(plan.given), name)
-        work = partial(tuned, Tuning(one.name, learner, plan.data, budget, seeds, plan.threads, curve, answers))
+        work = partial(tuned, Tuning(one.name, learner, plan.data, budget, seeds, threads, curve))
     guess = 0.1 if one.missing else 5.0 + budget * (1.0 if learner is None else 1.0 + 0.6 * seeds + curve)
     return Cell(name, settings, work, guess, (contestant.package, *contestant.also, "optuna"))
 

@@ -19,10 +19,11 @@ from benchmarks.paper.accuracy.figures import ROUNDS
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.work import bench, request
 from benchmarks.paper.cells import Absent
+from benchmarks.paper.experiment import A_JOB
 from benchmarks.speed.children import Limits, Worker
 from benchmarks.speed.timing import Failed
 
-MEMORY = 12 * 10**9
+MEMORY = A_JOB
 START = 300.0  # seconds to read rows and to warm up; in nobody's budget
 MOST_OF_BUDGET = 0.5  # that a trial may take, so that there are at least two
 GRACE, LEAST_GRACE = 0.5, 5.0  # of the budget, and seconds: a round that is under way when time is up may end
@@ -44,10 +45,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Tuning:
-    """Everyone has the same `budget`, in seconds of trials; `curve` asks for a curve of convergence too.
-
-    What the test rows contribute to the score is written to `answers`.
-    """
+    """Everyone has the same `budget`, in seconds of trials; `curve` asks for a curve of convergence too."""
 
     set_name: str
     learner_name: str
@@ -56,7 +54,6 @@ class Tuning:
     seeds: int
     threads: int
     curve: bool
-    answers: Path | None = None
 
     def start(self) -> Worker:
         learner = LEARNERS[self.learner_name]
@@ -174,16 +171,15 @@ def _refitted(worker: Worker, best: dict[str, Any], tuning: Tuning) -> dict[str,
         refits.append({**answer, "seconds": seconds})
     if not refits:
         raise Failed(note)
-    scores, found = [one["score"] for one in refits], {"refits": refits, "note": note}
-    if tuning.answers is not None:
-        Answers.of(rows, groups).write(tuning.answers)
-        found["answers"] = str(tuning.answers)
+    scores = [one["score"] for one in refits]
     return {
         "mean": fmean(scores),
         "deviation": stdev(scores) if len(scores) > 1 else 0.0,
         "papers": fmean(one["papers"] for one in refits),
         "refitting": sum(one["seconds"] for one in refits),
-        **found,
+        "refits": refits,
+        "answers": Answers.of(rows, groups).to_json(),
+        "note": note,
     }
 
 

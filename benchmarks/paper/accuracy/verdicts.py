@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ class Standing:
 
     @classmethod
     def of(cls, title: str, found: Any) -> Standing:
-        answers = Answers.read(Path(found["answers"]), found["mean"])
+        answers = Answers.from_json(found["answers"])
         return cls(title, found["mean"], found["deviation"], len(found["refits"]), answers)
 
 

@@ -1,6 +1,6 @@
 """The paper's table of time costs: seconds of a boosting round, mean and deviation.
 
-    python -m benchmarks.paper.rounds --data FOLDER [--round-sets letter,aloi] [--round-seconds 20] [--round-size 256]
+    python -m benchmarks.paper.rounds --data FOLDER [--round-sets letter,aloi] [--round-seconds 10] [--round-size 256]
     python -m benchmarks.paper.rounds --quick
 
 A cell is a set. Learners have models of the same size, K outputs or K leaves, live in a process each and take turns,

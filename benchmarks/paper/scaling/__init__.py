@@ -10,7 +10,6 @@ benchmarks.network): Linux, root and iproute2 are needed.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from benchmarks.network.learners import A_ROUND, KINDS, Team, at_work, settings,
 from benchmarks.network.namespaces import missing
 from benchmarks.network.parameters import PACKAGES
 from benchmarks.paper.cells import Cell
-from benchmarks.paper.experiment import Experiment, Plan
+from benchmarks.paper.experiment import Experiment, Plan, memory
 from benchmarks.paper.given import chosen, number, numbers
 from benchmarks.paper.scaling.paper import KDD12_ALL_FEATURES, KDD12_ALL_ROWS
 from benchmarks.paper.scaling.picture import draw
@@ -95,11 +94,6 @@ def _kdd12(given: argparse.Namespace) -> Iterator[Cell]:
         yield _cell(KDD12, rows, "GBUN", size, n_workers, given.scaling_seconds)
     for learner in given.kdd12_peers:
         yield _cell(KDD12, rows, learner, size, most, given.scaling_seconds)
-
-
-def memory() -> int:
-    """Bytes that this machine has. What is free of them changes, and with it the cell would."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def rows_that_fit(n_bytes: int) -> int:
