@@ -289,6 +289,18 @@ def test_order_does_not_matter_and_weights_count_rows(task, scale):
     assert np.abs(weighted - wanted).max() > 1e-3 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("seed", [0, 14, 72])
+def test_last_bits_of_sums_do_not_choose_another_penalty(seed):
+    """With these rows they did, on some processors, before L-BFGS was shown sums of a few bits only."""
+    X, y = data("outputs", seed=seed)
+    models = []
+    for rows in (np.arange(len(y)), *(np.random.default_rng(100 * seed + t).permutation(len(y)) for t in range(3))):
+        models.append(gbun.train({**LINEAR, "scale": "none"}, (X[rows], y[rows]), 0, task="regression"))
+    for model in models[1:]:
+        assert model.ensemble.linear.l2 == models[0].ensemble.linear.l2
+        np.testing.assert_allclose(model.decision_function(X), models[0].decision_function(X), rtol=1e-12, atol=1e-12)
+
+
 def test_two_rounds_and_two_more_are_four_with_the_same_linear_part(tmp_path):
     X, y = data("classes")
     two, four = (gbun.train({**LINEAR, "objective": "softmax"}, (X, y), n) for n in (2, 4))

@@ -9,6 +9,10 @@ penalised; it takes the place of the constant start, so it is left out where bas
 The method is L-BFGS: what it needs of rows in a step are the gradient, a sum of the size of theta, and two numbers
 for each length of a step that is tried. These sums come together at the root, which says where to go and when it is
 enough; the others follow, so that all end with the same bits.
+
+Sums over the same rows in another order, or on other workers, differ in their last bits, and L-BFGS would make a
+thousandth out of that within some tens of steps. So it sees sums, and goes steps, of a few bits only (`coarse`):
+then every step begins where it would have begun, and the model does not depend on how rows were divided.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from gbun.solve import minimise_together
 PATH = tuple(4.0**k for k in range(2, -8, -1))  # penalties that are tried, the strongest first
 TOLERANCE = 2e-2  # of the gradient's size before the first step
 MOST_STEPS = 100
+BITS = 12  # of a number that L-BFGS sees: few beside the 53 of a sum, many beside its tolerance
 ENOUGH = 0.3  # of the slope may be left after a step: L-BFGS learns from any step that bends the gradient
 
 
@@ -179,7 +184,7 @@ class LinearFit:
             return own
 
         slope_at_zero = 0.0 if descent is None else descent.slope
-        alpha = minimise_together(self.collective, along, ENOUGH, slope_at_zero)
+        alpha = float(coarse(minimise_together(self.collective, along, ENOUGH, slope_at_zero)))
         self.theta += alpha * direction
         self.scores += alpha * d
         if descent is not None:
@@ -244,15 +249,16 @@ class Memory:
 
     def learn(self, step: FloatArray, change: FloatArray) -> bool:
         """False where the gradient did not change along the step: there is nothing more to go down."""
+        change = coarse(change)
         product = float(np.vdot(step, change))
         if not product > 0.0:
             return False
         self.scale = product / float(np.vdot(change, self.inverse * change))
-        self.pairs.append((step.astype(MEMBERSHIP), change.astype(MEMBERSHIP), 1.0 / product))
+        self.pairs.append((step.astype(MEMBERSHIP), change, 1.0 / product))
         return True
 
     def times(self, gradient: FloatArray) -> FloatArray:
-        q, weights = gradient.astype(MEMBERSHIP), []
+        q, weights = coarse(gradient), []
         for step, change, rho in reversed(self.pairs):
             weights.append(np.float32(rho * np.vdot(step, q)))
             q -= weights[-1] * change
@@ -260,6 +266,18 @@ class Memory:
         for (step, change, rho), weight in zip(self.pairs, reversed(weights), strict=True):
             q += (weight - np.float32(rho * np.vdot(change, q))) * step
         return q
+
+
+def coarse(numbers: FloatArray | float) -> FloatArray:
+    """Rounded to `BITS` significant bits, as float32.
+
+    >>> coarse(np.array([1.0001, 1000.06, -2.0])).tolist()
+    [1.0, 1000.0, -2.0]
+    """
+    dropped = 24 - BITS
+    words = np.asarray(numbers, dtype=np.float32).view(np.uint32)
+    rounded = (words + np.uint32(1 << (dropped - 1))) & np.uint32(2**32 - (1 << dropped))
+    return np.asarray(rounded).view(MEMBERSHIP)
 
 
 def pieces_of(n_rows: int, n_scores: int) -> list[slice]:
