@@ -64,6 +64,10 @@ class Learner:
         """Settings that an Optuna trial suggests."""
         raise NotImplementedError
 
+    def fixed(self, sparse: bool) -> Settings:
+        """What all its trainings on such rows have beside the settings that are tuned."""
+        return {}
+
     def spaces(self) -> dict[str, Any]:
         """All that a trial may be asked for, as JSON can write it: what a study is about."""
         found: dict[str, Any] = {}

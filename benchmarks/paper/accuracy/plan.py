@@ -82,6 +82,8 @@ def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, seeds: 
     if learner is not None:
         settings |= {"learner": learner, "seeds": seeds, "curve": curve, "spaces": contestant.spaces()}
         settings["installed"] = contestant.installed
+        if fixed := contestant.fixed(one.sparse):
+            settings["fixed"] = fixed
     if one.missing:
         work: Work = partial(_missing, one.missing)
     elif learner is None:
