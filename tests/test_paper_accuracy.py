@@ -120,6 +120,27 @@ def test_a_watch_is_told_what_the_model_is_worth(learner, set_name):
     assert learner.rounds(len(short.scores) - 1) == 1
 
 
+def test_trials_share_xgboosts_matrix_and_refits_do_not():
+    pytest.importorskip("xgboost")
+    train, _, metric = generated()["clicks"].read()
+    fit, valid = choosing(train, metric)
+    task, learner = Task(metric, 2, len(train[1]), True, False, 1), type(LEARNERS["xgboost"])()
+
+    def answers(settings, judging):
+        return learner.train(task, settings, fit, 3, 0, Watch(), judging)[0](valid[0])
+
+    alone = answers({"max_depth": 3}, None)
+    assert not learner._kept
+    answers({"max_depth": 8, "reg_lambda": 0.1}, valid)
+    kept = [matrix for _, matrix in learner._kept]
+    assert np.array_equal(answers({"max_depth": 3}, valid), alone)  # whatever was trained on the matrix before
+    assert [matrix for _, matrix in learner._kept] == kept
+    assert len(kept) == 2
+    other = (valid, fit)
+    learner.train(task, {}, other[0], 2, 0, Watch(), other[1])  # the same rows, the other way round: nothing is added
+    assert [matrix for _, matrix in learner._kept] == kept
+
+
 @pytest.mark.parametrize("sparse", [True, False])
 def test_spaces_hold_the_point_next_to_the_defaults(sparse):
     import optuna
@@ -243,6 +264,11 @@ def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
     assert (cell.settings["jobs"], cell.settings["threads"]) == (2, 2)
     assert cell.settings["spaces"]["sparse"]["scale"] == ["raw", "log", "tfidf"]
     assert cell.packages == ("scikit-learn", "optuna")
+    fixed = {cell.name: cell.settings.get("fixed") for cell in planned("--learners", "gbun,xgboost,lightgbm")}
+    assert fixed["clicks / lightgbm"] == {"force_row_wise": True}
+    assert fixed["classes / lightgbm"] is None
+    assert fixed["classes / xgboost"] == {"tree_method": "hist"}
+    assert fixed["clicks / gbun"] is None
     with pytest.raises(SystemExit, match="--sets must be some of clicks,classes,friedman, got letter"):
         planned("--sets", "letter,clicks")
     with pytest.raises(SystemExit):

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.accuracy.wide.base import Settings, Watch
 from benchmarks.accuracy.wide.sets import Rows
+from benchmarks.accuracy.wide.trees import xgboost_objective
 from benchmarks.paper.accuracy.base import Answer, Learner, Task, r2
 
 METRICS: dict[str, dict[str, tuple[str, Callable[[float, Any], float]]]] = {
@@ -65,7 +66,7 @@ class XGBoost(Learner):
         from xgboost.callback import TrainingCallback
 
         watched, score = METRICS[self.name][task.metric]
-        told = {**self.fixed(task.sparse), **_objective(task), "eval_metric": watched, **settings}
+        told = {**self.fixed(task.sparse), **xgboost_objective(task.n_classes), "eval_metric": watched, **settings}
 
         class Told(TrainingCallback):
             def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -96,14 +97,6 @@ class XGBoost(Learner):
             if keep:
                 self._kept = [*self._kept[-1:], (rows, found)]
         return found
-
-
-def _objective(task: Task) -> Settings:
-    if task.regression:
-        return {"objective": "reg:squarederror"}
-    if task.ranks:
-        return {"objective": "binary:logistic"}
-    return {"objective": "multi:softprob", "num_class": task.n_classes}
 
 
 class LightGBM(Learner):
