@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,7 +20,7 @@ from gbun.data.features import Entries, Features, Shard
 from gbun.data.ingest import ingest
 from gbun.kernels.linear import LinearRows
 from gbun.kernels.threads import Threads, threads
-from gbun.linear import PATH, Fitting, LinearFit
+from gbun.linear import BITS, PATH, Fitting, LinearFit, coarse
 from gbun.metrics import get_metric
 from gbun.objectives import Huber, Logistic, MultiLogistic, MultiSquaredError, Poisson, Softmax, SquaredError
 from test_model_io_hostile import altered, forged, parts_of, refuse
@@ -287,6 +289,45 @@ def test_order_does_not_matter_and_weights_count_rows(task, scale):
     np.testing.assert_allclose(trained(X[order], y[order]), wanted, atol=2e-6 * np.abs(wanted).max())
     np.testing.assert_allclose(trained(X[repeated], y[repeated]), weighted, atol=2e-6 * np.abs(weighted).max())
     assert np.abs(weighted - wanted).max() > 1e-3 * np.abs(wanted).max()
+
+
+class Noisy(Solo):
+    """One worker whose sums are off in their last bits, otherwise each time."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def sum(self, values, *more, **options):
+        return super().sum(values, *more, **options) * (1.0 + 1e-12 * self.rng.standard_normal(values.shape))
+
+
+@pytest.mark.parametrize(
+    ("objective", "task"),
+    [
+        (MultiSquaredError(), "outputs"),
+        (Logistic(), "binary"),
+        (Softmax(n_classes=3), "classes"),
+        (Poisson(), "counts"),
+    ],
+)
+def test_last_bits_of_sums_change_nothing(objective, task):
+    """L-BFGS makes thousandths out of them where it sees them."""
+    rows, buckets = shard(*data(task)), Buckets(40)
+    exact = fitting_of(objective, rows, buckets, Solo()).fit(rows, 0.01)
+    for seed in range(5):
+        noisy = replace(fitting_of(objective, rows, buckets, Solo()), collective=Noisy(seed))
+        start, linear = noisy.fit(rows, 0.01)
+        np.testing.assert_array_equal(linear.weights, exact[1].weights)
+        np.testing.assert_array_equal(start, exact[0])
+
+
+@settings(deadline=None)
+@given(st.floats(-(2.0**126), 2.0**126, width=32, allow_subnormal=False))
+def test_coarse_numbers_are_near(x):
+    rounded = float(coarse(x))
+    assert abs(rounded - x) <= abs(x) * 2.0**-BITS
+    assert float(coarse(rounded)) == rounded
+    assert float(coarse(-x)) == -rounded
 
 
 @pytest.mark.parametrize("seed", [0, 14, 72])

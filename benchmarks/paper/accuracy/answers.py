@@ -6,7 +6,7 @@ variance of differences is computed of them, which rounding changed by .16 % at 
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -31,12 +31,15 @@ class Answers:
         return cls(np.mean(seeds, axis=0).round(DECIMALS).astype(np.float32), strata)
 
     def to_json(self) -> dict[str, str]:
-        """Both arrays as a compressed file of NumPy, in base 64: a few kB, as many rows contribute the same."""
+        """Both arrays as a compressed file of NumPy, in base 64: a few kB, as many rows contribute the same.
+
+        Without slashes: the report takes folders of a machine out of all it says.
+        """
         file = BytesIO()
         np.savez_compressed(file, contributions=self.contributions, strata=self.strata)
-        return {"npz": b64encode(file.getvalue()).decode()}
+        return {"npz": urlsafe_b64encode(file.getvalue()).decode()}
 
     @classmethod
     def from_json(cls, told: Mapping[str, str]) -> Answers:
-        with np.load(BytesIO(b64decode(told["npz"])), allow_pickle=False) as arrays:
+        with np.load(BytesIO(urlsafe_b64decode(told["npz"])), allow_pickle=False) as arrays:
             return cls(arrays["contributions"], arrays["strata"])

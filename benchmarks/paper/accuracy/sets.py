@@ -22,7 +22,7 @@ from benchmarks.accuracy.wide.sets import Rows, book_crossing, held_out, take
 from benchmarks.paper.accuracy import libsvm
 from gbun.datasets import make_clicks
 
-MOST_TABULAR_ROWS = 20_000  # of kddcup, fars, sleep and a few others, so that ten seconds are enough to learn something
+MOST_TABULAR_ROWS = 20_000  # of kddcup, fars, sleep and others, so that seconds are enough to learn something
 
 
 @dataclass(frozen=True)

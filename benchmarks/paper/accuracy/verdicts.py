@@ -77,7 +77,7 @@ def verdict(ours: Standing | None, boosters: Sequence[Standing], linear: Standin
         difference = ours.mean - nearest.mean
         words = {
             -1: f"loses to {nearest.title} by {-difference:.4f}",
-            0: f"within noise of {nearest.title} ({difference:+.4f})",
+            0: f"within noise of {nearest.title} ({difference:+.4f}, noise {noise(ours, nearest):.4f})",
             1: "best",
         }[result]
     if linear is not None and compare(ours, linear) < 0:

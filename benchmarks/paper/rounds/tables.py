@@ -13,7 +13,7 @@ from benchmarks.paper.rounds.plan import TITLES
 from benchmarks.speed.report import Row
 from benchmarks.speed.timing import ratio
 
-TABLE = "rounds: seconds of a round, mean ± deviation"
+TABLE = "rounds: seconds of a round, mean ± deviation; in words by medians"
 FULL = "rounds: in full"
 PAPERS = {"gbun": "GBUN", "xgboost": "XGB", "lightgbm": "LGB"}
 
@@ -36,21 +36,23 @@ def _row(finding: Finding) -> Row:
 
 
 def _verdict(found: dict[str, Any]) -> str:
-    """Who is fastest, and where that is not us, by how much."""
-    means = {learner: one["mean"] for learner, one in found.items() if one.get("mean") is not None}
-    if "gbun" not in means or len(means) < 2:
+    """Who is fastest by medians, and where that is not us, by how much; and who has no figure."""
+    medians = {learner: one["median"] for learner, one in found.items() if one.get("median") is not None}
+    if "gbun" not in medians or len(medians) < 2:
         return "nothing to compare"
-    fastest = min(means, key=lambda learner: float(means[learner]))
+    fastest, without = min(medians, key=lambda learner: float(medians[learner])), found.keys() - medians.keys()
     if fastest == "gbun":
-        second = min(value for learner, value in means.items() if learner != "gbun")
-        return f"gbun is fastest, {second / means['gbun']:.1f} times"
-    return f"gbun takes {means['gbun'] / means[fastest]:.1f} times as long as {TITLES[fastest]}"
+        second = min(value for learner, value in medians.items() if learner != "gbun")
+        words = f"gbun is fastest, {second / medians['gbun']:.1f} times"
+    else:
+        words = f"gbun takes {medians['gbun'] / medians[fastest]:.1f} times as long as {TITLES[fastest]}"
+    return "; without ".join([words, *([", ".join(TITLES[learner] for learner in sorted(without))] if without else [])])
 
 
 def _words(one: dict[str, Any]) -> str:
     if one.get("mean") is None:
         return f"none: {one['note']}"
-    return _plus_minus(one["mean"], one["deviation"])
+    return _plus_minus(one["mean"], one["deviation"]) + (f" ({one['note']})" if one["note"] else "")
 
 
 def _plus_minus(mean: float, deviation: float | None) -> str:
@@ -67,8 +69,8 @@ def _full(finding: Finding) -> list[Row]:
     for learner, one in found.items():
         row = {"table": FULL, "data": data, "learner": TITLES[learner], "K": size}
         row |= {key: one.get(key) for key in ("setup", "first round", "rounds", "mean", "deviation", "median")}
-        ours = found.get("gbun", {}).get("mean")
-        rows.append({**row, "gbun's mean of its": ratio(ours, one.get("mean")), "note": one["note"]})
+        ours = found.get("gbun", {}).get("median")
+        rows.append({**row, "gbun's median of its": ratio(ours, one.get("median")), "note": one["note"]})
     return rows
 
 
