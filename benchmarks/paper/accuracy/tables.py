@@ -74,7 +74,7 @@ class Board:
         words = verdict(self.ours, self.others, self.standing.get("linear"))
         if without := self.without:
             words += f"; without {', '.join(without)}"
-        row: Row = {"table": table, "data": self.name, "metric": told.get("metric"), **scores, "verdict": words}
+        row: Row = {"table": table, "data": self.name, "verdict": words, "metric": told.get("metric"), **scores}
         row |= {name: told.get(known) for name, known in FACTS.items()}
         return row | {"budget s": self.budget}
 
