@@ -44,7 +44,7 @@ beside. Seeds are 0 for the study, 0, 1, 2 for trainings and, of those, the orde
 The paper's metric for several classes is macro-averaged precision, called mAP there. One column has the paper's
 protocol, chosen on test rows: a constant start, one softmax, no scaling, and as much of its grid as the budget has time
 for; one Hessian is shared by all classes. Where the sets differ from the paper's (rcv1 is a sample, epsilon one of
-5,000 rows and 100 of its 2,000 columns, aloi has other features, news20 other splits), its figures are beside ours for
+5,000 rows and 100 columns, aloi has other features, news20 other splits), its figures are beside ours for
 a look only. XGBoost, LightGBM and CatBoost read sparse rows as they are; the linear model may choose
 tf-idf for counts."""
 

@@ -31,17 +31,18 @@ TEXT = """The paper: Spark on 4 to 64 machines, KDD12.sub, and GBUN alone on all
 hold, on 16 to 96. Here: 1 to 16 workers of one thread, the rows divided among them (row i belongs to worker i mod S),
 LightGBM (tree_learner=data) and XGBoost (hist, level by level: 6 levels for 64 leaves, 10 for 1024) through their own
 connections. KDD12.sub is generated in the paper's shape, book_crossing is real. KDD12 has the paper's features and as
-many generated rows as this machine's memory allows: its seconds are not to be compared with the paper's, whose rows are
-150 million. The peers are tried on it too, on one worker and on the most, with the same ten minutes as GBUN to be set up
-and for a first round. To keep the whole short, a cell has rounds of about 5 seconds, of GBUN 5 rounds and of a peer one at
-least; 1024 is measured on KDD12.sub only, on 1, 4 and 16 workers, book_crossing on 1 and 16, KDD12 on 4 and 16.
+many generated rows as this machine's memory allows: its seconds are not to be compared with the paper's, whose rows
+are 150 million. The peers are tried on it too, on one worker and on the most, with the same ten minutes as GBUN to be
+set up and for a first round. To keep the whole short, a cell has rounds of about 5 seconds, of GBUN 5 rounds and of a
+peer one at least; 1024 is measured on KDD12.sub only, on 1, 4 and 16 workers, book_crossing on 1 and 16, KDD12 on 4
+and 16.
 
 The workers share this machine's cores, so seconds of a round say little of many machines. Computation is therefore
 measured apart: "busiest cpu s" are the seconds of a core that the busiest worker uses in a round, "waiting s" the rest
-of the round, for others, for the network, and for a core. "A core each s" is what a round would take where every worker
-has a core of its own: the busiest worker's computation plus its bytes over 1 GB/s, one after the other and without
-delay of the network, which spares the peers, whose rounds have many more steps. "Deviation s" is that of single
-rounds; GBUN tells of its rounds late and in bunches, so its own is more than it should be."""
+of the round, for others, for the network, and for a core. "A core each s" is what a round would take where every
+worker has a core of its own: the busiest worker's computation plus its bytes over 1 GB/s, one after the other and
+without delay of the network, which spares the peers, whose rounds have many more steps. "Deviation s" is that of
+single rounds; GBUN tells of its rounds late and in bunches, so its own is more than it should be."""
 
 WHOLE = {"workers": [1, 2, 4, 8, 16], "scaling_sizes": [64, 1024], "scaling_seconds": 5.0}
 WHOLE |= {"kdd12_workers": [4, 16], "kdd12_rows": None, "kdd12_peers": ("LightGBM", "XGBoost")}
