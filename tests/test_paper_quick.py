@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("hosts")  # two of them are on several host
 
 
 def test_the_whole_quick_form(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.paper", "--quick", "--output", tmp_path / "found"]
+    command = [sys.executable, "-m", "benchmarks.paper", "--quick", "--threads", "1", "--output", tmp_path / "found"]
     ended = subprocess.run(
         [*command, "--report", tmp_path / "report"],
         cwd=Path(__file__).parent.parent,

@@ -113,7 +113,7 @@ class TestVerdicts:
     def test_ahead_within_noise_and_behind(self):
         near, far, below = standing("X", 0.901), standing("Y", 0.91), standing("Z", 0.85)
         assert (compare(self.us, near), compare(self.us, far), compare(self.us, below)) == (0, -1, 1)
-        assert verdict(self.us, [below, near], None) == "within noise of X (-0.0010, noise 0.0028)"
+        assert verdict(self.us, [below, near], None) == "within noise of X (-0.0010, noise 0.0018)"
         assert verdict(self.us, [near, far], None) == "loses to Y by 0.0100"
         assert verdict(self.us, [below], None) == "best"
         assert verdict(self.us, [below], far) == "best; loses to the linear model by 0.0100"

@@ -57,7 +57,7 @@ def _nobody_is_left():
 @pytest.mark.parametrize(("size", "kind"), [(2, "sparse"), (3, "classes")])
 def test_processes_train_the_model_of_one_with_metrics_of_all_rows(size, kind):
     params = {"gram_rows": 0.5, "n_neurons": 64, "eval_metric": "auc" if kind == "sparse" else "log_loss"}
-    found = distributed.launch(jobs.train_watched, size, (kind, params, 6), timeout=jobs.TIMEOUT)
+    found = distributed.launch(jobs.train_watched, size, (kind, params, 6), timeout=jobs.PATIENCE)
     history = History()
     wanted = alone(kind, params, 6, evals={"valid": jobs.rows(kind, 600, seed=1)}, callbacks=[history])
     for metric, values in history.values["valid"].items():
@@ -74,7 +74,7 @@ def test_bytes_are_those_of_the_formula_and_do_not_go_with_rows_or_features(tran
     params = {"n_neurons": K, "init": "constant"}
     reports = {}
     for kind in ("dense", "sparse"):
-        found = distributed.launch(jobs.train_with, size, (kind, params, T, transport), timeout=jobs.TIMEOUT)
+        found = distributed.launch(jobs.train_with, size, (kind, params, T, transport), timeout=jobs.PATIENCE)
         reports[kind] = found[0]
     sent, received = reports["dense"].sent[:, 2:], reports["dense"].received[:, 2:]  # past the first round
     np.testing.assert_array_equal(sent, reports["sparse"].sent[:, 2:])
@@ -109,7 +109,7 @@ def test_a_worker_that_is_lost_ends_the_job_on_all_with_its_cause(how, rank, wor
 
 def test_each_worker_that_is_left_knows_the_cause_and_they_can_train_again():
     """As users see it who have their own process group: nobody is ended from outside."""
-    found = distributed.launch(jobs.fail_and_go_on, 3, timeout=jobs.TIMEOUT)
+    found = distributed.launch(jobs.fail_and_go_on, 3, timeout=jobs.PATIENCE)
     causes = [
         "ZeroDivisionError: in the user's objective",
         "ValueError: transport must be one of float64, float32, int16, got 'float8'",
@@ -137,8 +137,8 @@ def test_a_run_that_was_cut_short_goes_on_with_another_number_of_workers(patienc
         distributed.launch(jobs.checkpointed, 3, (*args, cut), timeout=jobs.TIMEOUT)
     assert gbun.load_model(path).n_rounds == n_left
     assert path.stat().st_size < 50_000
-    scores, n_kept, best = distributed.launch(jobs.checkpointed, 2, args, timeout=jobs.TIMEOUT)[0]
-    wanted = distributed.launch(jobs.checkpointed, 2, (str(tmp_path / "d.gbun"), *args[1:]), timeout=jobs.TIMEOUT)[0]
+    scores, n_kept, best = distributed.launch(jobs.checkpointed, 2, args, timeout=jobs.PATIENCE)[0]
+    wanted = distributed.launch(jobs.checkpointed, 2, (str(tmp_path / "d.gbun"), *args[1:]), timeout=jobs.PATIENCE)[0]
     assert (n_kept, best) == wanted[1:]
     assert n_kept == 7 if patience else n_kept == n_rounds
     close(scores, wanted[0])
@@ -155,18 +155,18 @@ def test_a_run_that_was_cut_short_goes_on_with_another_number_of_workers(patienc
 )
 def test_workers_that_were_told_different_things_all_end(what, words):
     with pytest.raises(WorkerError, match=words):
-        distributed.launch(jobs.differing, 3, (what,), timeout=jobs.TIMEOUT)
+        distributed.launch(jobs.differing, 3, (what,), timeout=jobs.PATIENCE)
 
 
 def test_groups_and_trainings_one_after_the_other():
-    found = distributed.launch(jobs.group_of_two, 3, timeout=jobs.TIMEOUT)
+    found = distributed.launch(jobs.group_of_two, 3, timeout=jobs.PATIENCE)
     assert found[1] is None
     assert found[0].shape == found[2].shape == (5,)
-    assert distributed.launch(jobs.twice, 2, timeout=jobs.TIMEOUT) == [[2, 3], [2, 3]]
+    assert distributed.launch(jobs.twice, 2, timeout=jobs.PATIENCE) == [[2, 3], [2, 3]]
 
 
 def test_trainings_at_once_in_groups_of_the_same_processes():
-    found = distributed.launch(jobs.two_groups, 2, timeout=jobs.TIMEOUT)
+    found = distributed.launch(jobs.two_groups, 2, timeout=jobs.PATIENCE)
     for kind, *scores in zip(("dense", "classes"), *found, strict=True):
         X, y = jobs.rows(kind, 300)
         one = gbun.train({"n_neurons": 16}, (X, y), 20, task=jobs.task_of(kind))
@@ -177,7 +177,7 @@ def test_trainings_at_once_in_groups_of_the_same_processes():
 def test_shares_that_are_empty_of_one_row_of_one_class_or_of_few_columns():
     """Through sockets as among threads."""
     whats = ("empty", "one row", "one class", "columns")
-    found = distributed.launch(jobs.shares, 3, whats, timeout=jobs.TIMEOUT)
+    found = distributed.launch(jobs.shares, 3, whats, timeout=jobs.PATIENCE)
     (empty, one_row, one_class, columns) = zip(*found, strict=True)
     assert empty[1][0] == (0, 6)
     assert one_row[1][0] == (1, 6)

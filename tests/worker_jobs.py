@@ -15,7 +15,8 @@ import gbun
 from gbun import distributed
 from gbun.callbacks import Callback, Checkpoint, EarlyStopping, History
 
-TIMEOUT = 3.0  # seconds of silence after which a worker is given up
+TIMEOUT = 3.0  # seconds of silence after which a worker is given up, where one is lost
+PATIENCE = 60.0  # where none is: a busy machine may keep one waiting
 
 
 def rows(kind="dense", n=2500, seed=0):
@@ -58,7 +59,7 @@ def train(kind, params, n_rounds, n=2500, **more):
     evals = {"valid": mine(rows(kind, 600, seed=1))} if more.pop("watched", False) else {}
     model = distributed.train(
         {"n_neurons": 32, **params}, mine(data), n_rounds, evals=evals, callbacks=[history, *more.pop("callbacks", [])],
-        task=task_of(kind), timeout=TIMEOUT, report=report, **more,
+        task=task_of(kind), timeout=PATIENCE, report=report, **more,
     )  # fmt: skip
     return model.decision_function(data[0][:100]), model.n_rounds, report, history.values
 
@@ -96,7 +97,7 @@ def stop_here(how, rank, where):
 def fail(how, rank, where=25, n_rounds=10**4):
     """Train for ever, if nothing happened."""
     params = {"n_neurons": 16, "objective": stop_here(how, rank, where), "init": "constant"}
-    distributed.train(params, mine(rows(n=300)), n_rounds, timeout=TIMEOUT)
+    distributed.train(params, mine(rows(n=300)), n_rounds, timeout=TIMEOUT if how in ("killed", "frozen") else PATIENCE)
 
 
 def slow(seconds):
@@ -123,7 +124,7 @@ def checkpointed(path, n_rounds, resume, patience, dies_in=None):
     params = {"n_neurons": 32, "learning_rate": 1.0, "gram_rows": 0.5, "eval_metric": "auc" if patience else None}
     model = distributed.train(
         params, data, n_rounds, evals={"valid": mine((X, y))} if patience else {}, callbacks=callbacks,
-        task=task_of(kind), resume=path if resume else None, timeout=TIMEOUT,
+        task=task_of(kind), resume=path if resume else None, timeout=PATIENCE if dies_in is None else TIMEOUT,
     )  # fmt: skip
     return model.decision_function(X[:100]), model.n_rounds, model.description.best_round
 
@@ -142,7 +143,7 @@ def differing(what):
     if what == "target" and rank == 2:
         y = y.copy()
         y[3] = np.nan
-    distributed.train(params, (X, y), 3, timeout=TIMEOUT, **more)
+    distributed.train(params, (X, y), 3, timeout=PATIENCE, **more)
 
 
 def group_of_two():
@@ -151,13 +152,13 @@ def group_of_two():
     if dist.get_rank() == 1:
         return None
     X, y = share(rows(n=500), [0, 2].index(dist.get_rank()), 2)
-    return distributed.train({"n_neurons": 16}, (X, y), 4, group=group, timeout=TIMEOUT).decision_function(X[:5])
+    return distributed.train({"n_neurons": 16}, (X, y), 4, group=group, timeout=PATIENCE).decision_function(X[:5])
 
 
 def twice():
     """Two trainings, one after the other, in one process group."""
     data = mine(rows(n=400))
-    return [distributed.train({"n_neurons": 16}, data, n, timeout=TIMEOUT).n_rounds for n in (2, 3)]
+    return [distributed.train({"n_neurons": 16}, data, n, timeout=PATIENCE).n_rounds for n in (2, 3)]
 
 
 def train_with(kind, params, n_rounds, transport):
@@ -178,9 +179,9 @@ def fail_and_go_on():
     data, wrong = mine(rows(n=300)), dist.get_rank() == 1
     told = [heard(lambda: fail("raised", 1))]
     for name, value in (("transport", "float8"), ("timeout", 0), ("transport", "int16")):
-        asked = {"timeout": TIMEOUT, **({name: value} if wrong else {})}
+        asked = {"timeout": PATIENCE, **({name: value} if wrong else {})}
         told.append(heard(lambda asked=asked: distributed.train({"n_neurons": 16}, data, 2, **asked)))
-    model = distributed.train({"n_neurons": 16}, data, 3, timeout=TIMEOUT)
+    model = distributed.train({"n_neurons": 16}, data, 3, timeout=PATIENCE)
     return told, model.decision_function(rows(n=300)[0])
 
 
@@ -191,7 +192,7 @@ def two_groups():
     def work(kind, group):
         data = rows(kind, 300)
         params = {"n_neurons": 16, "n_jobs": 1}
-        model = distributed.train(params, mine(data), 20, task=task_of(kind), group=group, timeout=TIMEOUT)
+        model = distributed.train(params, mine(data), 20, task=task_of(kind), group=group, timeout=PATIENCE)
         return model.decision_function(data[0][:50])
 
     with ThreadPoolExecutor(2) as pool:
@@ -223,7 +224,7 @@ def shares(*whats):
         if what == "columns":
             own = own[:, : own.indices.max() + 1]
         data = own, y[part == dist.get_rank()]
-        model = distributed.train({"n_neurons": 32}, data, 4, task=task_of(kind), timeout=TIMEOUT)
+        model = distributed.train({"n_neurons": 32}, data, 4, task=task_of(kind), timeout=PATIENCE)
         found.append((data[0].shape, len(np.unique(data[1])), model.decision_function(X)))
     return found
 
