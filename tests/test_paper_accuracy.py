@@ -24,7 +24,7 @@ from benchmarks.paper.accuracy.figures import GRID
 from benchmarks.paper.accuracy.judging import judge
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.protocol import grid, settings_of
-from benchmarks.paper.accuracy.sets import TEN, choosing, generated, in_folder
+from benchmarks.paper.accuracy.sets import DENSE, TEN, choosing, generated, in_folder
 from benchmarks.paper.accuracy.tables import MAIN
 from benchmarks.paper.accuracy.tuning import Search, Tuning, tuned
 from benchmarks.paper.cells import Absent, Store
@@ -94,6 +94,10 @@ class TestOriginalFiles:
         assert found.size == sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
+def test_original_files_are_dense_where_arrays_are():
+    assert {name for name, originals in libsvm.ORIGINALS.items() if originals.dense} == set(DENSE)
+
+
 def test_a_class_of_test_rows_only_is_nobodys_answer():
     rows = np.zeros((4, 1))
     known = replace(generated()["classes"], load=lambda: (rows, np.array([5, 7, 9, 7]), rows, np.array([5, 6, 9, 10])))
@@ -136,9 +140,10 @@ def test_trials_share_xgboosts_matrix_and_refits_do_not():
     assert np.array_equal(answers({"max_depth": 3}, valid), alone)  # whatever was trained on the matrix before
     assert [matrix for _, matrix in learner._kept] == kept
     assert len(kept) == 2
-    other = (valid, fit)
-    learner.train(task, {}, other[0], 2, 0, Watch(), other[1])  # the same rows, the other way round: nothing is added
+    learner.train(task, {}, valid, 2, 0, Watch(), fit)  # the same rows, the other way round: nothing is added
     assert [matrix for _, matrix in learner._kept] == kept
+    answers({}, None)
+    assert not learner._kept
 
 
 @pytest.mark.parametrize("sparse", [True, False])

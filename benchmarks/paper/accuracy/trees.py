@@ -65,6 +65,8 @@ class XGBoost(Learner):
         from xgboost import DMatrix, train
         from xgboost.callback import TrainingCallback
 
+        if judging is None:
+            self._kept = []  # trials are over, and a refit has all rows
         watched, score = METRICS[self.name][task.metric]
         told = {**self.fixed(task.sparse), **xgboost_objective(task.n_classes), "eval_metric": watched, **settings}
 

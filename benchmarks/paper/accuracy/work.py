@@ -102,7 +102,8 @@ def bench(set_name: str, folder: Path | None, learner_name: str, threads: int) -
     found, learner = sets_of(folder)[set_name], LEARNERS[learner_name]
     with threadpool_limits(threads):
         train, test, metric = found.read()
-        assert sp.issparse(train[0]) == found.sparse
+        if sp.issparse(train[0]) != found.sparse:
+            raise ValueError(f"rows of {set_name} must be sparse={found.sparse}, got {type(train[0]).__name__}")
         n_classes = 0 if found.regression else int(train[1].max()) + 1
         task = Task(metric, n_classes, len(train[1]), found.sparse, found.words, threads)
         warm_up(learner, task)
