@@ -279,6 +279,12 @@ def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         planned("--budget", "0")
     assert "--budget: must be at least 0.1, got '0'" in capsys.readouterr().err
+    for odd in ("nan", "inf"):
+        with pytest.raises(SystemExit):
+            planned("--budget", odd)
+        assert f"--budget: must be at least 0.1, got '{odd}'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match=r"--sets must be some of clicks,classes,friedman, got $"):
+        planned("--sets", "")
     with pytest.raises(Failed, match="--data FOLDER with the data sets is needed, or --quick"):
         planned(quick=False)
 

@@ -190,3 +190,34 @@ def test_a_screenshot_is_made(tmp_path):
     written = browser.screenshots(tmp_path / "good.html", BROWSER, tmp_path / "shots", widths=(360,))
     assert [path.name for path in written] == ["good_360.png"]
     assert written[0].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_with_more_findings_stays(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
+    _, _, before = run(accuracy=experiment("accuracy"), rounds=experiment("rounds"))
+    for found in (tmp_path / "results/paper").glob("*.json"):
+        found.unlink()
+    # What the report has found is known in a clone that has nothing else.
+    _, shown, again = run("--no-run", accuracy=experiment("accuracy"), rounds=experiment("rounds"))
+    assert "2 of 2 planned cells were measured" in again
+    # Another plan knows less, and goes elsewhere.
+    more = experiment("rounds", cells=lambda plan: [Cell("another", {}, dict)])
+    _, shown, kept = run("--no-run", accuracy=experiment("accuracy"), rounds=more)
+    assert "docs/benchmarks has more findings of rounds and stays; --report docs/benchmarks replaces it" in shown
+    assert kept == again
+    assert "another" in (tmp_path / "results/paper/report/index.html").read_text()
+    _, _, replaced = run("--no-run", "--report", "docs/benchmarks", accuracy=experiment("accuracy"), rounds=more)
+    assert "another" in replaced
+    assert before
+
+
+def test_all_of_it_needs_data_and_an_interrupt_says_what_is_kept(run, tmp_path, monkeypatch, capsys):
+    def interrupted(plan):
+        raise KeyboardInterrupt
+
+    ended, _, _ = run(accuracy=experiment("accuracy", cells=interrupted))
+    assert ended.startswith("interrupted: cells that were measured are kept")
+    monkeypatch.setattr(sys, "argv", ["paper"])
+    with pytest.raises(SystemExit):
+        command.main()
+    assert "--data FOLDER with the data sets is needed, or --quick" in capsys.readouterr().err

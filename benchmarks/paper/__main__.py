@@ -23,13 +23,22 @@ from rich.console import Console
 
 from benchmarks.paper import browser, page
 from benchmarks.paper.cells import Finding, Store
-from benchmarks.paper.experiment import Experiment, Plan, common, findings, folder, planned
+from benchmarks.paper.experiment import (
+    INTERRUPTED,
+    REPORT,
+    Experiment,
+    Plan,
+    common,
+    findings,
+    folder,
+    planned,
+    store_of,
+)
 from benchmarks.paper.page import Section
 from benchmarks.speed.children import in_words
 from benchmarks.speed.timing import Failed
 
 NAMES = ("accuracy", "rounds", "scaling", "bandwidth", "uniformity", "classes")
-REPORT = Path("docs/benchmarks")
 
 
 class Reporter:
@@ -76,7 +85,7 @@ class Reporter:
         return [finding for finding in found.values() if finding is not None], absent, reason
 
     def _store(self, name: str) -> Store:
-        return Store(folder(self.plan.given) / f"{name}.json")
+        return store_of(name, self.plan.given)
 
     def _reason(self, name: str, error: Exception) -> str:
         """What cannot be done here is a finding; anything else is an error, which is told at the end once more."""
@@ -124,6 +133,18 @@ def write(sections: Sequence[Section], into: Path, command: str, quick: bool) ->
     return written
 
 
+def place(sections: Sequence[Section], beside: Path, quick: bool, console: Console) -> Path:
+    """Where the report belongs, unless the one that is there has findings that this one has not."""
+    if quick:
+        return beside
+    known = {section.name: Store(REPORT / f"{section.name}.json").all() for section in sections}
+    lost = [section.name for section in sections if len(section.findings) < len(known[section.name])]
+    if not lost:
+        return REPORT
+    console.print(f"{REPORT} has more findings of {', '.join(lost)} and stays; --report {REPORT} replaces it")
+    return beside
+
+
 def check(written: Path, console: Console, screenshots: Path | None) -> list[str]:
     """What a browser finds wrong with the page; that there is none is said."""
     found = browser.find()
@@ -141,7 +162,7 @@ def check(written: Path, console: Console, screenshots: Path | None) -> list[str
 def arguments(experiments: dict[str, Experiment | Exception]) -> tuple[Plan, list[str]]:
     """The plan, and the names of what is to be run."""
     parser = common("python -m benchmarks.paper", __doc__ or "")
-    parser.add_argument("--only", default=",".join(NAMES), help="experiments to run, separated by commas")
+    parser.add_argument("--only", help="experiments to run, separated by commas; all by default")
     parser.add_argument("--no-run", action="store_true", help="report what is known, measure nothing")
     parser.add_argument("--report", type=Path, help=f"{REPORT} by default, with --quick beside what was found")
     parser.add_argument("--screenshots", type=Path, help="folder for pictures of the page in the browser")
@@ -149,10 +170,14 @@ def arguments(experiments: dict[str, Experiment | Exception]) -> tuple[Plan, lis
         if isinstance(experiment, Experiment):
             experiment.options(parser)
     plan = planned(parser)
-    wanted = plan.given.only.split(",")
+    wanted = list(NAMES) if plan.given.only is None else plan.given.only.split(",")
     if unknown := [name for name in wanted if name not in NAMES]:
         parser.error(f"--only must name some of {', '.join(NAMES)}, got {', '.join(map(repr, unknown))}")
-    return plan, [] if plan.given.no_run else wanted
+    if plan.given.no_run:
+        return plan, []
+    if plan.given.only is None and plan.data is None and not plan.quick:
+        parser.error("--data FOLDER with the data sets is needed, or --quick for generated rows, or --only for some")
+    return plan, wanted
 
 
 def command_of(plan: Plan) -> str:
@@ -167,8 +192,11 @@ def main() -> None:
     experiments, console = imported(), Console(width=200)
     plan, wanted = arguments(experiments)
     reporter = Reporter(plan, wanted, console)
-    sections = [reporter.section(name, experiment) for name, experiment in experiments.items()]
-    into = plan.given.report or (folder(plan.given) / "report" if plan.quick else REPORT)
+    try:
+        sections = [reporter.section(name, experiment) for name, experiment in experiments.items()]
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    into = plan.given.report or place(sections, folder(plan.given) / "report", plan.quick, console)
     written = write(sections, into, command_of(plan), plan.quick)
     console.print(f"written to {written}, {written.stat().st_size / 1e6:.2f} MB", markup=False)
     problems = check(written, console, plan.given.screenshots)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from benchmarks.speed.report import Row
 from benchmarks.speed.timing import Failed
 
 RESULTS, QUICK_RESULTS = Path("results/paper"), Path("results/paper_quick")
+REPORT = Path("docs/benchmarks")  # the latest report, and its findings
+INTERRUPTED = "interrupted: cells that were measured are kept, and the same command goes on with the others"
 A_JOB = 12 * 10**9  # bytes that one of several cells side by side may have
 
 
@@ -64,7 +67,7 @@ class Experiment:
 
 def findings(experiment: Experiment, plan: Plan, console: Console) -> list[Finding]:
     """What the cells of a plan have found; those that are missing are measured."""
-    store = Store(folder(plan.given) / f"{experiment.name}.json")
+    store = store_of(experiment.name, plan.given)
     jobs = 1 if experiment.alone else plan.jobs
 
     def about() -> dict[str, Any]:
@@ -82,9 +85,19 @@ def main(experiment: Experiment) -> None:
         found = findings(experiment, plan, console)
     except Failed as failure:
         sys.exit(f"{experiment.name} cannot be run here: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     report.show(experiment.tables(found), console)
     pictures = experiment.draw(found, folder(plan.given))
     console.print(f"written to {', '.join(str(picture.path) for picture in pictures) or folder(plan.given)}")
+
+
+def store_of(name: str, given: argparse.Namespace) -> Store:
+    """What is known of an experiment: in a new clone, what the report that comes with it has found."""
+    path, published = folder(given) / f"{name}.json", REPORT / f"{name}.json"
+    if not path.exists() and published.exists() and given.output is None and not given.quick:
+        shutil.copyfile(published, path)
+    return Store(path)
 
 
 def common(prog: str, description: str) -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def numbers(read: Callable[[str], float] = int, least: float = 1) -> Callable[[s
             found = [read(part.strip()) for part in told.split(",")]
         except ValueError as error:
             raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {told!r}") from error
-        if min(found) < least:
+        if not all(least <= one < inf for one in found):
             raise argparse.ArgumentTypeError(f"must be at least {least:g}, got {told!r}")
         return found
 

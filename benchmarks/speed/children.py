@@ -86,8 +86,10 @@ class Worker:
 
 
 def _serve(connection: Any, memory: int | None, build: Build, args: tuple[Any, ...]) -> None:
+    import signal
     import warnings
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts means the parent, whose end is the child's
     warnings.simplefilter("ignore")
     if memory is not None:
         import resource

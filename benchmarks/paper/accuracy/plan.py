@@ -58,7 +58,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def _named(option: str, text: str | None, known: list[str]) -> list[str]:
-    names = text.split(",") if text else known
+    names = known if text is None else text.split(",")
     if missing := [name for name in names if name not in known]:
         raise SystemExit(f"{option} must be some of {','.join(known)}, got {','.join(missing)}")
     return names

@@ -15,11 +15,12 @@ from benchmarks.paper.rounds.tables import draw, tables
 
 TEXT = """\
 The paper gives the mean and the deviation of the seconds of 300 rounds, with settings tuned for each learner, on 24
-cores and a graphics card. Here gbun has K outputs, LightGBM K leaves and XGBoost trees of depth log2 K, on the
-threads that are given and without a graphics card. Learners take turns, a round each, for the same seconds or 300
-rounds, three at least. The first two rounds, in which they build structures, are not among them; the first is told. Who
-needs more memory than a third of the machine's is measured alone after the others. Seconds compare within a row, not
-with the paper's: its machine, its settings and some of the sets are others (epsilon here is 4,000 rows of 100 columns).
-With C classes trees grow C a round, gbun adds one network with C columns to its head."""
+cores and a graphics card. Here gbun begins with a constant, as there, and has K outputs, LightGBM K leaves and
+XGBoost trees of depth log2 K, on the threads that are given and without a graphics card. Learners take turns, a
+round each, for the same seconds or 300 rounds, three at least. The first two rounds, in which they build structures,
+are not among them; the first is told. Who needs more memory than a third of the machine's is measured alone after
+the others. Seconds compare within a row, not with the paper's: its machine, its settings and some of the sets are
+others (epsilon here is 4,000 rows of 100 columns). With C classes trees grow C a round, gbun adds one network with C
+columns to its head."""
 
 EXPERIMENT = Experiment("rounds", "Time per round", TEXT, cells, tables, draw, options)

@@ -43,7 +43,8 @@ def cells(plan: Plan) -> list[Cell]:
         raise Failed("--data FOLDER with the data sets is needed, or --quick for generated rows")
     given, known = chosen(plan, WHOLE, QUICK), sets_of(plan.data)
     seconds, size, rounds = given.round_seconds, given.round_size, given.most_rounds
-    wanted = given.round_sets.split(",") if given.round_sets else QUICK_SETS if plan.quick else SETS
+    planned = QUICK_SETS if plan.quick else SETS
+    wanted = planned if given.round_sets is None else given.round_sets.split(",")
     if unknown := [name for name in wanted if name not in known]:
         raise SystemExit(f"--round-sets must be some of {','.join(known)}, got {','.join(unknown)}")
     if size & (size - 1):
