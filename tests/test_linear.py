@@ -298,7 +298,7 @@ class Noisy(Solo):
         self.rng = np.random.default_rng(seed)
 
     def sum(self, values, *more, **options):
-        return super().sum(values, *more, **options) * (1.0 + 1e-12 * self.rng.standard_normal(values.shape))
+        return super().sum(values, *more, **options) * (1.0 + 1e-13 * self.rng.standard_normal(values.shape))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ enough; the others follow, so that all end with the same bits.
 Sums over the same rows in another order, or on other workers, differ in their last bits, and L-BFGS would make a
 thousandth out of that within some tens of steps. So it sees sums, and goes steps, of a few bits only (`coarse`). Then
 every step begins where it would have begun, unless a last bit crosses one of the few places at which rounding turns:
-about once in 10^12 numbers.
+about once in 10^10 numbers.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class XGBoost:
         if split.task == "multiclass":
             params["num_class"] = split.n_classes
         train = xgboost.QuantileDMatrix(_plain(split.X_train), split.y_train)
-        test = xgboost.QuantileDMatrix(_plain(split.X_test), split.y_test, ref=train)
+        test = xgboost.DMatrix(_plain(split.X_test), split.y_test)  # judged sooner than a quantile one where rows are wide
         values: dict[str, Any] = {}
         booster = xgboost.train(
             {**params, **settings},
@@ -161,7 +161,7 @@ class XGBoost:
             verbose_eval=False,
             callbacks=[Report()],
         )
-        return Fitted(list(values["test"][metric]), lambda X: booster.inplace_predict(_plain(X)))
+        return Fitted(list(values["test"][metric]), lambda X: booster.predict(xgboost.DMatrix(_plain(X))))
 
 
 def _plain(X: Any) -> Any:
