@@ -150,7 +150,7 @@ class XGBoost:
         if split.task == "multiclass":
             params["num_class"] = split.n_classes
         train = xgboost.QuantileDMatrix(_plain(split.X_train), split.y_train)
-        test = xgboost.DMatrix(_plain(split.X_test), split.y_test)  # judged sooner than a quantile one where rows are wide
+        test = xgboost.DMatrix(_plain(split.X_test), split.y_test)  # a quantile one is slow to judge
         values: dict[str, Any] = {}
         booster = xgboost.train(
             {**params, **settings},
