@@ -38,8 +38,8 @@ and CatBoost's depend on what is tuned, or are made as quickly, and are made ane
 
 "Within noise" is a paired test: of the difference of two learners on each test row, for AUC as DeLong has it, and of
 the deviation over seeds; what another study, another validation fifth or more seconds would change is not in it. A
-booster without a figure for want of time or memory counts as behind; how often gbun holds where all have one is told
-beside. Seeds are 0 for the study, 0, 1, 2 for trainings and, of those, the order of rows.
+booster without a figure for want of time or memory counts as behind; the count of sets where all have one is a
+goal of its own. Seeds are 0 for the study, 0, 1, 2 for trainings and, of those, the order of rows.
 
 The paper's metric for several classes is macro-averaged precision, called mAP there. One column has the paper's
 protocol, chosen on test rows: a constant start, one softmax, no scaling, and as much of its grid as the budget has time
