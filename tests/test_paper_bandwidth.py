@@ -8,6 +8,7 @@ pytest.importorskip("torch")
 measure = pytest.importorskip("benchmarks.paper.bandwidth.measure")
 
 from benchmarks.network.cost import messages  # noqa: E402
+from benchmarks.network.learners import KINDS  # noqa: E402
 from benchmarks.network.measure import Found  # noqa: E402
 from benchmarks.paper import bandwidth  # noqa: E402
 from benchmarks.paper.bandwidth import EXPERIMENT  # noqa: E402
@@ -66,7 +67,10 @@ def test_settings_tell_what_learners_are_told(tmp_path):
     xgboost = cells["KDD12.sub, XGBoost, 64, 16 hosts"]
     assert xgboost.settings["parameters"]["max_depth"] == 6
     assert xgboost.packages == ("xgboost", "xgboost-cpu")
-    assert {name for name in cells if "1024" in name and "book" in name} == set()
+    for data in ("KDD12.sub", "book_crossing"):
+        asked = {f"{data}, {learner}, {size}, 16 hosts" for learner in KINDS for size in (64, 1024)}
+        alone = {f"{data}, XGBoost, {size}, alone" for size in (64, 1024)}
+        assert {name for name in cells if name.startswith(data)} == asked | alone
     with pytest.raises(Failed, match="book_crossing is not in the data folder"):
         cells["book_crossing, GBUN, 64, 16 hosts"].run()
 

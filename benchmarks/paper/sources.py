@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,6 @@ def sources(folder: Path | None, quick: bool, most_rows: int | None = None) -> d
         n_bytes = sum(file.stat().st_size for file in (folder / REAL).glob("*")) if folder else 0
         found[REAL] = Source(REAL, First(folder, most_rows)), {"rows": most_rows or "all", "bytes of files": n_bytes}
     return found
-
-
-def sizes_of(name: str, sizes: Sequence[int]) -> Sequence[int]:
-    """The larger sizes take long and are the paper's on KDD12.sub only."""
-    return sizes if name == GENERATED else [min(sizes)]
 
 
 class First:

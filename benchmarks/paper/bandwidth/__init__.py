@@ -24,7 +24,7 @@ from benchmarks.paper.bandwidth.tables import tables
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Experiment, Plan
 from benchmarks.paper.given import chosen, number, numbers
-from benchmarks.paper.sources import Rows, sizes_of, sources
+from benchmarks.paper.sources import Rows, sources
 from benchmarks.speed.timing import Failed
 
 TEXT = """The paper: Spark on 16 machines, KDD12.sub, the bandwidth of each limited from 1 GB/s to 100 KB/s, 64 and 1024
@@ -33,10 +33,9 @@ of that bandwidth both ways and one thread; row i belongs to host i mod 16. GBUN
 (float32), XGBoost (hist, level by level: 6 levels for 64 leaves, 10 for 1024) through its tracker and collective,
 LightGBM (tree_learner=data, its bundles of features and the rest by default) through its sockets. LightGBM's
 tree_learner=voting, which sends less and grows other trees, is left out. LightGBM leaves out features that fewer rows
-of a host have than a leaf needs, of KDD12.sub nearly all, and sends the less for it: the table of trees tells how many
+of a host have than a leaf needs, of both sets nearly all, and sends the less for it: the table of trees tells how many
 it uses. Bytes are those of the interfaces' counters. KDD12.sub is generated in the paper's shape; book_crossing is
-real, has twice the features and is measured at 64 only. A place has rounds of about 5 seconds, of GBUN 5 rounds and of
-a peer one at least.
+real and has twice the features. A place has rounds of about 5 seconds, of GBUN 5 rounds and of a peer one at least.
 
 All hosts share the cores of this machine, so a round without a limit is bound by computation that 16 machines would
 share out: "network s" is what a limit adds to it, "a core each s" is the computation of the busiest host plus its bytes
@@ -59,11 +58,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("bandwidth")
     own.add_argument("--hosts", type=number(least=2), help=f"{HOSTS} by default")
     own.add_argument("--bandwidths", type=numbers(limit_of), help=f"bytes a second, {','.join(BANDWIDTHS)} by default")
-    own.add_argument(
-        "--bandwidth-sizes",
-        type=numbers(least=2),
-        help="K or leaves, 64,1024 by default; the real set has the smallest",
-    )
+    own.add_argument("--bandwidth-sizes", type=numbers(least=2), help="K or leaves, 64,1024 by default")
     own.add_argument("--bandwidth-rows", type=number(), help="the first rows of each set only; all by default")
     own.add_argument("--bandwidth-seconds", type=number(float, 0.1), help="of rounds at each bandwidth, 5 by default")
     own.add_argument("--most-seconds-a-cell", type=number(float), help="a longer round is extrapolated; 600 by default")
@@ -75,9 +70,8 @@ def cells(plan: Plan) -> Sequence[Cell]:
     given = chosen(plan, WHOLE, QUICK)
     bandwidths = [words(rate) for rate in given.bandwidths]
     limits = Limits(given.bandwidth_seconds, given.most_seconds_a_cell)
-    found = []
+    sizes, found = sorted(given.bandwidth_sizes), []
     for data, rows in sources(plan.data, plan.quick, given.bandwidth_rows).items():
-        sizes = sorted(sizes_of(data, given.bandwidth_sizes))
         found += [
             _cell(data, rows, learner, size, given.hosts, bandwidths, limits)
             for size in sizes

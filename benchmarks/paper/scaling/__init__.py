@@ -23,7 +23,7 @@ from benchmarks.paper.given import chosen, number, numbers
 from benchmarks.paper.scaling.paper import KDD12_ALL_FEATURES, KDD12_ALL_ROWS
 from benchmarks.paper.scaling.picture import draw
 from benchmarks.paper.scaling.tables import KDD12, tables
-from benchmarks.paper.sources import QUICK_ROWS, REAL, Rows, sizes_of, sources
+from benchmarks.paper.sources import QUICK_ROWS, REAL, Rows, sources
 from benchmarks.speed.data import KDD12_FEATURES, Source, clicks
 from benchmarks.speed.timing import Failed
 
@@ -73,7 +73,7 @@ def cells(plan: Plan) -> Sequence[Cell]:
     found = [
         _cell(data, rows, learner, size, n_workers, given.scaling_seconds)
         for data, rows in sources(plan.data, plan.quick, given.scaling_rows).items()
-        for size in sizes_of(data, given.scaling_sizes)
+        for size in given.scaling_sizes
         for n_workers in _workers(data, size, given)
         for learner in KINDS  # one after the other, so that they meet the machine alike
     ]
@@ -82,8 +82,10 @@ def cells(plan: Plan) -> Sequence[Cell]:
 
 def _workers(data: str, size: int, given: argparse.Namespace) -> Sequence[int]:
     """All of them for what the paper's question is asked of first, some for the rest: see TEXT."""
-    step = 4 if data == REAL else 1 if size == min(given.scaling_sizes) else 2
-    return list(given.workers)[::step]
+    smallest = size == min(given.scaling_sizes)
+    if data == REAL:
+        return list(given.workers)[::4] if smallest else []
+    return list(given.workers)[:: 1 if smallest else 2]
 
 
 def _kdd12(given: argparse.Namespace) -> Iterator[Cell]:
