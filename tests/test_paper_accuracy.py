@@ -291,6 +291,9 @@ def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
 
 def test_sets_that_are_not_there_are_planned(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"--data must have some of letter, .*, got '.*', which has none of them"):
+        planned(data=tmp_path, quick=False)
+    (tmp_path / "a9a").mkdir()
     cells = planned("--learners", "xgboost", data=tmp_path, quick=False)
     assert [cell.name for cell in cells] == [f"{name} / xgboost" for name in (*TEN, "tabular_small")]
     with pytest.raises(Absent, match="no folder letter in --data"):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.paper import cells as module
-from benchmarks.paper.cells import Absent, Cell, Finding, Store, brief, run, words
+from benchmarks.paper.cells import Absent, Cell, Finding, NotRun, Store, brief, run, words
 from benchmarks.paper.experiment import Experiment, Picture, main
 from benchmarks.speed import report
 from benchmarks.speed.timing import Failed
@@ -127,7 +127,15 @@ def test_a_reason_is_a_finding(bench):
 def test_what_fails_is_tried_once_more_unless_that_cannot_help(bench):
     found = bench.run(bench.cell("a", [Failed("busy"), 1]), bench.cell("b", Absent("not installed")))
     assert [(f.failed, f.found) for f in found] == [("", {"value": 1}), ("not installed", {})]
+    assert [isinstance(f, NotRun) for f in found] == [False, True]
     assert bench.runs == ["a", "a", "b"]
+
+
+def test_what_is_not_here_takes_nothing_from_what_is_known(bench):
+    here = bench.run(bench.cell("a", 1, size=100))
+    bench.run(bench.cell("a", Absent("no folder"), size=0))
+    assert bench.run(bench.cell("a", 2, size=100)) == here
+    assert bench.runs == ["a", "a"]
 
 
 def test_what_fails_late_is_not_tried_once_more(bench, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from benchmarks.paper import __main__ as command
 from benchmarks.paper import browser, page
-from benchmarks.paper.cells import Cell, Finding
+from benchmarks.paper.cells import Absent, Cell, Finding
 from benchmarks.paper.experiment import Experiment, Picture
 from benchmarks.paper.page import Section
 from benchmarks.speed import report
@@ -134,6 +134,21 @@ def test_what_is_not_run_is_said(run, monkeypatch):
     _, shown, again = run("--no-run", accuracy=experiment("accuracy"), classes=experiment("classes"))
     assert "2 of 2 planned cells were measured" in again
     assert "[1/" not in shown
+
+
+def test_what_was_not_here_is_not_among_what_was_measured(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
+
+    def missing():
+        raise Absent(f"no folder letter in {tmp_path}/data")
+
+    cells = [Cell("first", {}, lambda: {"score": 0.9}), Cell("letter", {}, missing)]
+    _, _, written = run(accuracy=experiment("accuracy", cells=lambda plan: cells))
+    assert "1 of 2 planned cells were measured" in written
+    assert "It was not run to its end" in written
+    assert "<li>letter: no folder letter in FOLDER</li>" in written
+    told = json.loads((tmp_path / "docs/benchmarks/accuracy.json").read_text())
+    assert [one["name"] for one in told] == ["first"]
 
 
 def test_a_name_that_is_none_is_told(run):

@@ -73,6 +73,9 @@ def test_options_are_checked(capsys):
 
 
 def test_sets_that_are_not_there_are_planned(tmp_path):
+    with pytest.raises(SystemExit, match="--data must have some of letter, "):
+        planned(data=tmp_path, quick=False)
+    (tmp_path / "a9a").mkdir()
     cells = planned(data=tmp_path, quick=False)
     assert [cell.name for cell in cells] == list(SETS)
     with pytest.raises(Absent, match="no folder letter in --data"):

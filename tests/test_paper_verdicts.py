@@ -14,7 +14,7 @@ from benchmarks.paper.accuracy.answers import Answers
 from benchmarks.paper.accuracy.judging import contributions, judge, strata
 from benchmarks.paper.accuracy.tables import DUELS, MAIN, SETTINGS, TABULAR, tables
 from benchmarks.paper.accuracy.verdicts import Standing, against_all, compare, noise, rows_variance, verdict
-from benchmarks.paper.cells import Finding
+from benchmarks.paper.cells import Finding, NotRun
 from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
 METRICS = {"auc": roc_auc_score, "accuracy": accuracy_score, "r2": r2_score}
@@ -174,7 +174,14 @@ class TestTables:
         findings[12] = finding("imdb", "gbun", 0.0, failed="out of memory")
         row, strict = self.rows(findings, "goals")
         assert (row["measured"], strict["measured"]) == (4, 4)
-        assert row["data"].endswith("a9a (CatBoost), imdb (gbun); not counted for an error: a9a (CatBoost)")
+        assert row["data"].endswith("imdb (gbun); not counted, as not run or for an error: a9a (CatBoost)")
+        # Nor has somebody lost who is not installed, or was not asked.
+        absent = NotRun(**vars(finding("news20_multi", "catboost", 0.0, failed="not installed")))
+        before, after = findings[:27], findings[28:]
+        for few in ([*before, absent, *after], [*before, *after]):
+            row, strict = self.rows(few, "goals")
+            assert (row["measured"], strict["measured"]) == (3, 3)
+            assert row["data"].endswith("a9a (CatBoost), news20_multi (CatBoost)")
         for row in self.rows(findings[:1], "goals"):
             assert (row["measured"], row["met"]) == (None, None)
 

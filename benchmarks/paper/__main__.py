@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.paper import browser, page
-from benchmarks.paper.cells import Finding, Store
+from benchmarks.paper.cells import Finding, NotRun, Store
 from benchmarks.paper.experiment import (
     INTERRUPTED,
     REPORT,
@@ -54,13 +54,17 @@ class Reporter:
         if isinstance(experiment, Exception):
             return Section(name, name.capitalize(), reason=self._reason(name, experiment), rerun=rerun)
         self.console.rule(experiment.title)
-        known, absent, reason = self._known(experiment)
+        found, absent, reason = self._known(experiment)
         rows, pictures = [], []
         try:
-            rows, pictures = experiment.tables(known), experiment.draw(known, folder(self.plan.given))
+            rows, pictures = experiment.tables(found), experiment.draw(found, folder(self.plan.given))
         except Exception as error:
             reason = self._reason(name, error)
-        told = json.loads(self._cleaned(json.dumps([asdict(finding) for finding in known])))
+        absent += [self._cleaned(f"{one.name}: {one.failed}") for one in found if isinstance(one, NotRun)]
+        if absent and not reason:
+            reason = "It was not run to its end: what is known is shown."
+        measured = [one for one in found if not isinstance(one, NotRun)]
+        told = json.loads(self._cleaned(json.dumps([asdict(finding) for finding in measured])))
         shown = [{k: self._cleaned(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
         known = [Finding(**one) for one in told]
         return Section(name, experiment.title, experiment.text, known, absent, shown, pictures, reason, rerun)
@@ -80,8 +84,6 @@ class Reporter:
         store = self._store(name)
         found = {cell.name: store.of(cell) for cell in cells}
         absent = [cell for cell, finding in found.items() if finding is None]
-        if absent and not reason:
-            reason = "It was not run to its end: what is known is shown."
         return [finding for finding in found.values() if finding is not None], absent, reason
 
     def _store(self, name: str) -> Store:

@@ -22,7 +22,7 @@ LATE = 240.0  # seconds: what fails after them was given its chance
 
 
 class Absent(Failed):
-    """Something is not here, such as a package or a data set: to try once more would not help."""
+    """Something is not here, such as a package or a data set: nothing was tried, nor would it help to try again."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Finding:
     about: Mapping[str, Any]
     found: Mapping[str, Any] = field(default_factory=dict)
     failed: str = ""
+
+
+class NotRun(Finding):
+    """Of a cell that was Absent. It is told of, but says nothing of the learner, and is not kept: what the same cell
+    found where everything was there stays known."""
 
 
 class Store:
@@ -136,7 +141,8 @@ def run(
     numbers = range(len(missing))
     for finding in map(begun, numbers) if jobs == 1 else side_by_side(begun, numbers, jobs):
         kept[finding.name] = finding
-        store.put(finding)
+        if not isinstance(finding, NotRun):
+            store.put(finding)
         spent += finding.seconds
         guessed += next(cell.guess for cell in missing if cell.name == finding.name)
         named = "" if jobs == 1 else f"{finding.name}: "
@@ -149,16 +155,18 @@ def _measured(cell: Cell, about: Callable[[], Mapping[str, Any]]) -> Finding:
     """A failure is kept when it has happened twice, as the machine may have been busy, or has taken LATE seconds."""
     before, began, settings = {**about(), "at start": report.load()}, perf_counter(), _as_json(cell.settings)
     found: dict[str, Any] = {}
+    kind = Finding
     for _ in range(2):
         try:
             found, failed = _as_json(cell.run()), ""
             break
         except Failed as failure:
             failed = str(failure)
-            if isinstance(failure, Absent) or perf_counter() - began > LATE:
+            kind = NotRun if isinstance(failure, Absent) else Finding
+            if kind is NotRun or perf_counter() - began > LATE:
                 break
     seconds = perf_counter() - began
-    return Finding(cell.name, settings, seconds, {**before, "at end": report.load()}, found, failed)
+    return kind(cell.name, settings, seconds, {**before, "at end": report.load()}, found, failed)
 
 
 def flawed(finding: Finding) -> bool:

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.paper.cells import Absent
 from benchmarks.speed import data
 from benchmarks.speed.data import KDD12_FEATURES, KDD12_ROWS, Source
 from benchmarks.speed.options import Options
-from benchmarks.speed.timing import Failed
 
 GENERATED, REAL = "KDD12.sub", "book_crossing"
 Rows = tuple[Source, dict[str, Any]]
@@ -41,6 +41,6 @@ class First:
     def __call__(self) -> tuple[Any, Any]:
         real = data.real(Options(self.folder, 1, False, Console(quiet=True)), REAL)
         if self.folder is None or real is None or not (self.folder / REAL).is_dir():
-            raise Failed(f"{REAL} is not in the data folder")
+            raise Absent(f"{REAL} is not in the data folder")
         X, y = real.load()
         return X[: self.most], y[: self.most]

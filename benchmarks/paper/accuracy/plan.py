@@ -12,12 +12,11 @@ from typing import Any
 
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.protocol import papers_protocol
-from benchmarks.paper.accuracy.sets import PaperSet, sets_of
+from benchmarks.paper.accuracy.sets import PaperSet, planned_sets
 from benchmarks.paper.accuracy.tuning import RULES, Tuning, tuned
 from benchmarks.paper.cells import Absent, Cell
 from benchmarks.paper.experiment import Plan
 from benchmarks.paper.given import chosen, number
-from benchmarks.speed.timing import Failed
 
 Work = Callable[[], dict[str, Any]]
 
@@ -42,9 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def cells(plan: Plan) -> list[Cell]:
-    if plan.data is None and not plan.quick:
-        raise Failed("--data FOLDER with the data sets is needed, or --quick for generated rows")
-    given, known = chosen(plan, WHOLE, QUICK), sets_of(plan.data)
+    given, known = chosen(plan, WHOLE, QUICK), planned_sets(plan)
     names = _named("--sets", given.sets, list(known))
     learners = _named("--learners", given.learners, list(LEARNERS))
     found = []

@@ -20,6 +20,8 @@ from benchmarks.accuracy.dense import Split, dense_sets, divided
 from benchmarks.accuracy.problems import SPLIT_SEED, VALIDATION_SEED, aloi, given_split, letter, news20_binary
 from benchmarks.accuracy.wide.sets import Rows, book_crossing, held_out, take
 from benchmarks.paper.accuracy import libsvm
+from benchmarks.paper.experiment import Plan
+from benchmarks.speed.timing import Failed
 from gbun.datasets import make_clicks
 
 MOST_TABULAR_ROWS = 20_000  # of kddcup, fars, sleep and others, so that seconds are enough to learn something
@@ -137,6 +139,16 @@ def generated() -> dict[str, PaperSet]:
 
 def sets_of(folder: Path | None) -> dict[str, PaperSet]:
     return generated() if folder is None else in_folder(folder)
+
+
+def planned_sets(plan: Plan) -> dict[str, PaperSet]:
+    """Those that the folder lacks are among them, unless it lacks all: then it is another one than was meant."""
+    if plan.data is None and not plan.quick:
+        raise Failed("--data FOLDER with the data sets is needed, or --quick for generated rows")
+    known = sets_of(plan.data)
+    if all(one.missing for one in known.values()):
+        raise SystemExit(f"--data must have some of {', '.join(known)}, got {str(plan.data)!r}, which has none of them")
+    return known
 
 
 def _clicks() -> Split:

@@ -11,7 +11,7 @@ from benchmarks.paper.accuracy.learners import BOOSTERS, LEARNERS
 from benchmarks.paper.accuracy.plan import PROTOCOL
 from benchmarks.paper.accuracy.sets import MOST_TABULAR_ROWS, TEN
 from benchmarks.paper.accuracy.verdicts import NOISE, Standing, against_all, compare, verdict
-from benchmarks.paper.cells import Finding
+from benchmarks.paper.cells import Finding, NotRun
 from benchmarks.speed.report import Row, goal
 
 NOISE_IN_WORDS = f"within noise: {NOISE:g} standard errors of the difference, row by row and over seeds"
@@ -59,10 +59,12 @@ class Board:
         return [LEARNERS[name].title for name in BOOSTERS if name not in self.standing]
 
     @property
-    def broken(self) -> list[str]:
-        """Boosters that have no figure for want of neither time nor memory: they may have been asked the wrong way."""
-        tuned = {name: self.tuned[name] for name in BOOSTERS if name in self.tuned}
-        return [LEARNERS[name].title for name, f in tuned.items() if re.search("(Error|Exception):", f.failed)]
+    def untried(self) -> list[str]:
+        """Boosters that have no figure for want of neither time nor memory: they were not run, or raised an error and
+        may have been asked the wrong way."""
+        tried = {name: f for name, f in self.tuned.items() if not isinstance(f, NotRun)}
+        fair = [name for name, f in tried.items() if not re.search("(Error|Exception):", f.failed)]
+        return [LEARNERS[name].title for name in BOOSTERS if name not in fair]
 
     @property
     def others(self) -> list[Standing]:
@@ -134,7 +136,7 @@ def goals(boards: Sequence[Board]) -> list[Row]:
     """Who has no figure within the same seconds and memory is behind. The stricter count, of sets that all have one of,
     is a goal of its own: without a booster a set is easier to win.
 
-    Sets on which gbun has none, or another raised an error, are not held.
+    Sets on which gbun has none, or another was not run or raised an error, are not held.
     """
     ten = [board for board in boards if board.name in TEN]
     if not ten:
@@ -144,8 +146,8 @@ def goals(boards: Sequence[Board]) -> list[Row]:
     told = [f"{len(ten)} of the ten sets"]
     if lacking := [f"{board.name} ({', '.join(board.without)})" for board in ten if board.without]:
         told.append(f"without a figure: {', '.join(lacking)}")
-    if broken := [f"{board.name} ({', '.join(board.broken)})" for board in ten if board.broken]:
-        told.append(f"not counted for an error: {', '.join(broken)}")
+    if untried := [f"{board.name} ({', '.join(board.untried)})" for board in ten if board.untried]:
+        told.append(f"not counted, as not run or for an error: {', '.join(untried)}")
     known = [board for board in ten if board.ours and board.others]
     outright = sum(against_all(board.ours, board.others) == 1 for board in known if board.ours)
     what = f"best of the four boosters, or within noise of it (best outright: {outright})"
@@ -157,7 +159,7 @@ def goals(boards: Sequence[Board]) -> list[Row]:
 
 
 def _held(board: Board) -> bool:
-    return bool(board.ours and board.others and not board.broken and against_all(board.ours, board.others) >= 0)
+    return bool(board.ours and board.others and not board.untried and against_all(board.ours, board.others) >= 0)
 
 
 def _count(held: dict[str, bool], names: Sequence[str]) -> int:

@@ -10,14 +10,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.paper.accuracy.figures import ROUNDS
-from benchmarks.paper.accuracy.sets import sets_of
+from benchmarks.paper.accuracy.sets import planned_sets, sets_of
 from benchmarks.paper.cells import Absent, Cell
 from benchmarks.paper.experiment import Plan
 from benchmarks.paper.given import chosen, number
 from benchmarks.speed import learners
 from benchmarks.speed.children import Limits, Worker, together
 from benchmarks.speed.data import Source
-from benchmarks.speed.timing import Failed, Times, interleave
+from benchmarks.speed.timing import Times, interleave
 
 SETS = ("letter", "epsilon", "news20_binary", "rcv1_binary", "aloi", "news20_multi", "book_crossing")
 QUICK_SETS = ("clicks", "classes")
@@ -39,9 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def cells(plan: Plan) -> list[Cell]:
-    if plan.data is None and not plan.quick:
-        raise Failed("--data FOLDER with the data sets is needed, or --quick for generated rows")
-    given, known = chosen(plan, WHOLE, QUICK), sets_of(plan.data)
+    given, known = chosen(plan, WHOLE, QUICK), planned_sets(plan)
     seconds, size, rounds = given.round_seconds, given.round_size, given.most_rounds
     planned = QUICK_SETS if plan.quick else SETS
     wanted = planned if given.round_sets is None else given.round_sets.split(",")
