@@ -41,7 +41,8 @@ All hosts share the cores of this machine, so a round without a limit is bound b
 share out: "network s" is what a limit adds to it, "a core each s" is the computation of the busiest host plus its bytes
 over the bandwidth. There is no delay but that of queues, which spares the peers, whose rounds have many more steps. A
 cell whose round would take more than ten minutes (--most-seconds-a-cell) is extrapolated: seconds without a limit plus
-the bytes of the busiest host over the bandwidth; measured cells show the same figure beside theirs. XGBoost holds
+the bytes of the busiest host over the bandwidth; measured cells show the same figure beside theirs. On book_crossing
+XGBoost's trees differ from round to round, and the round without a limit was one of its smallest. XGBoost holds
 histograms of all features for all nodes of a tree. Where 16 hosts together do not fit into this machine, larger trees
 are extrapolated from smaller ones, and marked: a worker alone grows trees of both sizes on all rows, and bytes are
 multiplied by the ratio of the histograms that its trees have summed, computation by that of its seconds of a core."""
