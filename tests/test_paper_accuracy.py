@@ -76,8 +76,8 @@ class TestOriginalFiles:
     def test_a_set_without_its_test_file_is_not_there(self, tmp_path):
         (tmp_path / "a9a").write_bytes(svm("1 1:1"))
         found = in_folder(tmp_path)
-        assert found["a9a"].missing == "no folder a9a in --data, nor original files of a9a"
-        assert found["tabular_small"].missing == "no folder tabular_small in --data"
+        assert found["a9a"].missing == "no files in a9a of --data, nor original ones of a9a"
+        assert found["tabular_small"].missing == "no files in tabular_small of --data"
         assert [*found] == [*TEN, "tabular_small"]
 
     def test_too_many_rows_are_a_sample_that_says_so(self, tmp_path, monkeypatch):
@@ -179,10 +179,14 @@ class TestTuning:
         with pytest.raises(Failed, match=r"none of 1 trial\(s\) ended in 1e-06 s"):
             tuned(Tuning("classes", "linear", None, 1e-6, 1, 1, False))
 
-    def test_who_is_not_installed_is_told_how_to_be(self, monkeypatch):
+    def test_who_is_not_installed_and_rows_that_are_not_there_are_told(self, monkeypatch, tmp_path):
         monkeypatch.setattr(type(LEARNERS["catboost"]), "module", "no_such_module")
-        with pytest.raises(Absent, match="not installed: pip install catboost"):
-            tuned(Tuning("classes", "catboost", None, 1.0, 1, 1, False))
+        (cell,) = planned("--learners", "catboost", "--sets", "classes")
+        assert (cell.lacking, cell.seeds["trainings"]) == (["no_such_module"], [0, 1])
+        (tmp_path / "a9a").mkdir()
+        (tmp_path / "a9a/some.npz").write_bytes(b"other rows")
+        with pytest.raises(Absent, match="FileNotFoundError"):
+            tuned(Tuning("a9a", "linear", tmp_path, 1.0, 1, 1, False))
 
 
 class Scripted:
@@ -291,12 +295,14 @@ def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
 
 def test_sets_that_are_not_there_are_planned(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=r"--data must have some of letter, .*, got '.*', which has none of them"):
+    for folder in ("a9a", "tabular_small"):
+        (tmp_path / folder).mkdir()  # without files
+    with pytest.raises(Absent, match=r"--data must have some of letter, .*, got '.*', which has none of them"):
         planned(data=tmp_path, quick=False)
-    (tmp_path / "a9a").mkdir()
+    (tmp_path / "a9a/X_train.npz").write_bytes(b"rows")
     cells = planned("--learners", "xgboost", data=tmp_path, quick=False)
     assert [cell.name for cell in cells] == [f"{name} / xgboost" for name in (*TEN, "tabular_small")]
-    with pytest.raises(Absent, match="no folder letter in --data"):
+    with pytest.raises(Absent, match="no files in letter of --data"):
         cells[0].run()
 
 

@@ -14,7 +14,7 @@ from benchmarks.paper import bandwidth  # noqa: E402
 from benchmarks.paper.bandwidth import EXPERIMENT  # noqa: E402
 from benchmarks.paper.bandwidth.tables import goals, lines, measured_to_extrapolated  # noqa: E402
 from benchmarks.paper.cells import Finding  # noqa: E402
-from benchmarks.speed.timing import Failed  # noqa: E402
+from benchmarks.speed.timing import Absent, Failed  # noqa: E402
 
 from paper_hosts import needs_hosts, planned, team  # noqa: E402, F401
 
@@ -71,7 +71,11 @@ def test_settings_tell_what_learners_are_told(tmp_path):
         asked = {f"{data}, {learner}, {size}, 16 hosts" for learner in KINDS for size in (64, 1024)}
         alone = {f"{data}, XGBoost, {size}, alone" for size in (64, 1024)}
         assert {name for name in cells if name.startswith(data)} == asked | alone
-    with pytest.raises(Failed, match="book_crossing is not in the data folder"):
+    assert {learner: cells[f"KDD12.sub, {learner}, 64, 16 hosts"].modules for learner in KINDS} == {
+        "GBUN": ["torch"], "LightGBM": ["lightgbm"], "XGBoost": ["xgboost"]
+    }  # fmt: skip
+    (tmp_path / "book_crossing").mkdir()  # without files
+    with pytest.raises(Absent, match="book_crossing is not in the data folder: No such file"):
         cells["book_crossing, GBUN, 64, 16 hosts"].run()
 
 

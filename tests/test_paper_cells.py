@@ -56,7 +56,7 @@ def test_what_is_known_is_not_measured_again(bench):
     assert [f.found["value"] for f in first] == [1, 2]
     assert first[0].about["date"] == "today"
     assert first[0].about["at start"]["load"] >= 0
-    assert first[0].about.keys() == {"date", "at start", "at end"}
+    assert first[0].about.keys() == {"date", "seeds", "at start", "at end"}
     assert bench.run(*cells) == first
     assert bench.runs == ["a", "b"]
     assert "2 of 2 cells are known" in bench.told.getvalue()
@@ -129,6 +129,14 @@ def test_what_fails_is_tried_once_more_unless_that_cannot_help(bench):
     assert [(f.failed, f.found) for f in found] == [("", {"value": 1}), ("not installed", {})]
     assert [isinstance(f, NotRun) for f in found] == [False, True]
     assert bench.runs == ["a", "a", "b"]
+
+
+def test_who_is_not_installed_is_not_run(bench):
+    cell = replace(bench.cell("a", 1), modules=("json", "no_such_module"), seeds={"rows": (1, 2)})
+    (found,) = bench.run(cell)
+    assert (type(found), found.failed, bench.runs) == (NotRun, "not installed: no_such_module", [])
+    (found,) = bench.run(replace(cell, modules=("json",)))
+    assert (found.found, found.about["seeds"]) == ({"value": 1}, {"rows": [1, 2]})
 
 
 def test_what_is_not_here_takes_nothing_from_what_is_known(bench):

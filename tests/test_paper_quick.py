@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.xdist_group("hosts")  # two of them are on several host
 
 def test_the_whole_quick_form(tmp_path):
     command = [sys.executable, "-m", "benchmarks.paper", "--quick", "--threads", "1", "--output", tmp_path / "found"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run(
         [*command, "--report", tmp_path / "report"],
         cwd=Path(__file__).parent.parent,
@@ -27,6 +29,9 @@ def test_the_whole_quick_form(tmp_path):
         text=True,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert used < 300, f"it must end within five minutes, also on one core, and used {used:.0f} s"
     written = (tmp_path / "report/index.html").read_text()
     assert "A quick run" in written
     assert "cells were not run" not in written
@@ -38,4 +43,5 @@ def test_the_whole_quick_form(tmp_path):
         failed = {one["name"]: one["failed"] for one in findings if one["failed"]}
         assert not failed
         assert (tmp_path / f"found/{name}.json").exists()
-        assert all({"packages", "cpu", "code"} <= one["about"].keys() for one in findings)
+        assert all(one["about"]["seeds"] or "seed" in one["settings"] for one in findings)
+        assert all({"packages", "cpu", "code", "seeds"} <= one["about"].keys() for one in findings)

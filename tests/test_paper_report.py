@@ -30,15 +30,16 @@ def drawn(path):
     return Picture(path, f"A {path.suffix} & its caption")
 
 
+def failing():
+    raise Failed("no answer in 600 s")
+
+
 def experiment(name, **more):
     """An experiment with a goal, a table wider than any screen, and pictures of both kinds."""
 
     def cells(plan):
         found = {"score": 0.9, "where": f"{plan.given.data}/rows"}
         return [Cell("first <b>", {}, lambda: found), Cell("second", {}, failing)]
-
-    def failing():
-        raise Failed("no answer in 600 s")
 
     def tables(findings):
         wide = {"table": f"{name}: wide", "cell": "w" * 300, **dict.fromkeys(MANY, 1234567)}
@@ -151,6 +152,21 @@ def test_what_was_not_here_is_not_among_what_was_measured(run, tmp_path, monkeyp
     assert [one["name"] for one in told] == ["first"]
 
 
+def test_a_wrong_folder_ends_the_command_before_others_are_run(run, monkeypatch):
+    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
+
+    def wrong(plan):
+        raise Absent("--data must have some of letter")
+
+    experiments = {"accuracy": experiment("accuracy", cells=wrong), "classes": experiment("classes")}
+    ended, shown, written = run(**experiments)
+    assert (ended, written) == ("--data must have some of letter", "")
+    assert "[1/" not in shown
+    ended, _, written = run("--only", "classes", **experiments)  # it does not need the folder
+    assert ended == ""
+    assert "It cannot be run here: --data must have some of letter" in written
+
+
 def test_a_name_that_is_none_is_told(run):
     ended, told, written = run("--only", "accuracy,speed", accuracy=experiment("accuracy"))
     assert (ended, written) == ("2", "")
@@ -218,9 +234,14 @@ def test_a_report_with_more_findings_stays(run, tmp_path, monkeypatch):
     # Another plan knows less, and goes elsewhere.
     more = experiment("rounds", cells=lambda plan: [Cell("another", {}, dict)])
     _, shown, kept = run("--no-run", accuracy=experiment("accuracy"), rounds=more)
-    assert "docs/benchmarks has more findings of rounds and stays; --report docs/benchmarks replaces it" in shown
+    assert "docs/benchmarks has figures that are missing here, of rounds (1 cells), and stays" in shown
     assert kept == again
     assert "another" in (tmp_path / "results/paper/report/index.html").read_text()
+    # As many cells, of which one has failed that had a figure.
+    fails = [Cell("first <b>", {"other": 1}, failing), Cell("second", {}, failing)]
+    _, shown, kept = run(accuracy=experiment("accuracy"), rounds=experiment("rounds", cells=lambda plan: fails))
+    assert "of rounds (1 cells), and stays" in shown
+    assert kept == again
     _, _, replaced = run("--no-run", "--report", "docs/benchmarks", accuracy=experiment("accuracy"), rounds=more)
     assert "another" in replaced
     assert before

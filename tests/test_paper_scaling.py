@@ -54,6 +54,9 @@ def test_the_plan_has_large_sizes_and_as_many_rows_as_fit(monkeypatch):
     assert [name for name in cells if "GBUN, 1024" in name] == [
         f"KDD12.sub, GBUN, 1024, {n} workers" for n in (1, 4, 16)
     ]
+    assert [name for name in cells if "book_crossing, GBUN" in name] == [
+        f"book_crossing, GBUN, 64, {n} workers" for n in (1, 16)
+    ]
     gbun, lightgbm = (cells[f"KDD12, {learner}, 64, 16 workers"].settings for learner in ("GBUN", "LightGBM"))
     assert gbun["most seconds of a first round"] == lightgbm["most seconds of a first round"] >= 600
     assert lightgbm["parameters"]["tree_learner"] == "data"

@@ -168,13 +168,16 @@ class TestTables:
         assert (strict["measured"], strict["met"]) == (5, False)
         assert strict["data"] == "the 6 sets on which all four boosters have a figure"
         assert row["goal"].endswith("(best outright: 1)")
-        assert row["data"] == "7 of the ten sets; without a figure: a9a (CatBoost)"
+        assert row["data"] == "7 of the ten sets; no figure within time or memory: a9a (CatBoost)"
         # An error may be ours, in how it was asked: that is nobody's loss. Nor is a set held that we have no figure of.
+        findings[11] = finding("a9a", "catboost", 0.0, failed="died with exit code -6")
+        assert self.rows(findings, "goals")[0]["measured"] == 5
         findings[11] = finding("a9a", "catboost", 0.0, failed="TypeError: no such argument")
         findings[12] = finding("imdb", "gbun", 0.0, failed="out of memory")
         row, strict = self.rows(findings, "goals")
         assert (row["measured"], strict["measured"]) == (4, 4)
-        assert row["data"].endswith("imdb (gbun); not counted, as not run or for an error: a9a (CatBoost)")
+        assert row["data"].endswith("memory: imdb (gbun); not counted, as not run or for an error: a9a (CatBoost)")
+        assert row["goal"].endswith("(best outright: 1)")
         # Nor has somebody lost who is not installed, or was not asked.
         absent = NotRun(**vars(finding("news20_multi", "catboost", 0.0, failed="not installed")))
         before, after = findings[:27], findings[28:]
@@ -182,6 +185,8 @@ class TestTables:
             row, strict = self.rows(few, "goals")
             assert (row["measured"], strict["measured"]) == (3, 3)
             assert row["data"].endswith("a9a (CatBoost), news20_multi (CatBoost)")
+        few = [one for one in findings if one.settings["learner"] in ("gbun", "xgboost")]
+        assert [(row["measured"], row["met"]) for row in self.rows(few, "goals")] == [(None, None)] * 2
         for row in self.rows(findings[:1], "goals"):
             assert (row["measured"], row["met"]) == (None, None)
 

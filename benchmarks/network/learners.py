@@ -14,7 +14,7 @@ from benchmarks.network.hosts import Hosts
 from benchmarks.network.measure import MOST, Found, Job, measure
 from benchmarks.network.namespaces import Unavailable
 from benchmarks.speed.data import Source
-from benchmarks.speed.timing import Failed
+from benchmarks.speed.timing import Absent, Failed
 
 KINDS = {"GBUN": "train", "LightGBM": "lightgbm", "XGBoost": "xgboost"}
 A_ROUND = 600.0  # seconds after which nobody is waited for, GBUN's compilation among them
@@ -56,7 +56,7 @@ def at_work(learner: str, source: Source, size: int, n_hosts: int, within: float
         with shards.written(source, n_hosts) as folder, Hosts(n_hosts) as hosts, Crew(hosts, n_hosts) as crew:
             yield ready(hosts, crew, job_of(learner, str(folder), size), within)
     except Unavailable as error:
-        raise Failed(str(error)) from None
+        raise Absent(str(error)) from None
 
 
 def job_of(learner: str, folder: str, size: int) -> Job:

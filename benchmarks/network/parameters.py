@@ -16,6 +16,8 @@ PACKAGES = {
     "LightGBM": ("lightgbm",),
     "XGBoost": ("xgboost", "xgboost-cpu"),
 }
+MODULES = {"GBUN": "torch", "LightGBM": "lightgbm", "XGBoost": "xgboost"}  # to be imported, beside what everybody has
+SEEDS = {"GBUN": 0, "LightGBM": "its defaults", "XGBoost": 0}  # nobody is told another than it comes with
 
 
 def gbun(neurons: int) -> Parameters:

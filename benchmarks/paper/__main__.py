@@ -36,7 +36,7 @@ from benchmarks.paper.experiment import (
 )
 from benchmarks.paper.page import Section
 from benchmarks.speed.children import in_words
-from benchmarks.speed.timing import Failed
+from benchmarks.speed.timing import Absent, Failed
 
 NAMES = ("accuracy", "rounds", "scaling", "bandwidth", "uniformity", "classes")
 
@@ -74,6 +74,10 @@ class Reporter:
         name, reason = experiment.name, ""
         try:
             cells = experiment.cells(self.plan)
+        except Absent as error:
+            if name in self.wanted:
+                sys.exit(str(error))  # before hours are spent on the others
+            return self._store(name).all(), [], self._reason(name, error)
         except Exception as error:
             return self._store(name).all(), [], self._reason(name, error)
         if name in self.wanted:
@@ -136,14 +140,18 @@ def write(sections: Sequence[Section], into: Path, command: str, quick: bool) ->
 
 
 def place(sections: Sequence[Section], beside: Path, quick: bool, console: Console) -> Path:
-    """Where the report belongs, unless the one that is there has findings that this one has not."""
+    """Where the report belongs, unless the one that is there has figures of cells of which this one has none."""
     if quick:
         return beside
-    known = {section.name: Store(REPORT / f"{section.name}.json").all() for section in sections}
-    lost = [section.name for section in sections if len(section.findings) < len(known[section.name])]
+    lost = []
+    for section in sections:
+        there = {one.name for one in Store(REPORT / f"{section.name}.json").all() if one.found}
+        if gone := there - {one.name for one in section.findings if one.found}:
+            lost.append(f"{section.name} ({len(gone)} cells)")
     if not lost:
         return REPORT
-    console.print(f"{REPORT} has more findings of {', '.join(lost)} and stays; --report {REPORT} replaces it")
+    console.print(f"{REPORT} has figures that are missing here, of {', '.join(lost)}, and stays;")
+    console.print(f"--report {REPORT} replaces it")
     return beside
 
 

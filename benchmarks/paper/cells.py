@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,13 +17,9 @@ from rich.console import Console
 
 from benchmarks.paper.jobs import side_by_side
 from benchmarks.speed import report
-from benchmarks.speed.timing import Failed
+from benchmarks.speed.timing import Absent, Failed
 
 LATE = 240.0  # seconds: what fails after them was given its chance
-
-
-class Absent(Failed):
-    """Something is not here, such as a package or a data set: nothing was tried, nor would it help to try again."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Cell:
     """`settings`, as JSON can write them, are all that its figures depend on: when they change, it is run again.
 
     `run` gives what was found, as JSON can write it, or raises Failed with the reason, which is a finding too: a
-    learner that needs more memory or time than there is.
+    learner that needs more memory or time than there is. It raises Absent where nothing could be tried.
     """
 
     name: str
@@ -40,6 +37,14 @@ class Cell:
     """About how many seconds it takes; only the proportions matter, for the estimate of the time left."""
     packages: Sequence[str] = ()
     """Those of `report.PACKAGES` that its figures depend on: with another version of one, it is run again."""
+    modules: Sequence[str] = ()
+    """What is imported and not everybody has: without one of them it is not run."""
+    seeds: Mapping[str, Any] = field(default_factory=dict)
+    """Of rows and learners, for who makes the same again; those that may be chosen are among the settings."""
+
+    @property
+    def lacking(self) -> list[str]:
+        return [name for name in self.modules if find_spec(name) is None]
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,8 @@ def run(
     spent = guessed = 0.0
 
     def begun(number: int) -> Finding:
-        left = sum(one.guess for one in missing[number:]) * (spent / guessed if guessed else 1.0) / jobs
+        ahead = sum(one.guess for one in missing[number:] if not one.lacking)
+        left = ahead * (spent / guessed if guessed else 1.0) / jobs
         console.print(f"[{number + 1}/{len(missing)}] {missing[number].name}, about {words(left)} left", markup=False)
         return _measured(missing[number], about)
 
@@ -153,11 +159,14 @@ def run(
 
 def _measured(cell: Cell, about: Callable[[], Mapping[str, Any]]) -> Finding:
     """A failure is kept when it has happened twice, as the machine may have been busy, or has taken LATE seconds."""
-    before, began, settings = {**about(), "at start": report.load()}, perf_counter(), _as_json(cell.settings)
+    before = {**about(), "seeds": _as_json(cell.seeds), "at start": report.load()}
+    began, settings = perf_counter(), _as_json(cell.settings)
     found: dict[str, Any] = {}
     kind = Finding
     for _ in range(2):
         try:
+            if lacking := cell.lacking:
+                raise Absent(f"not installed: {', '.join(lacking)}")
             found, failed = _as_json(cell.run()), ""
             break
         except Failed as failure:

@@ -127,7 +127,7 @@ def ran(section: Section) -> str:
     known, planned = len(section.findings), len(section.findings) + len(section.absent)
     parts = ["<h3>What was run, and what was not</h3>"]
     if known:
-        took = words(sum(finding.seconds for finding in section.findings))
+        took = words(sum(finding.seconds / finding.about.get("jobs", 1) for finding in section.findings))
         form = "quick" if any(about["quick"] for about in section.abouts) else "whole"
         link = f'<a href="{section.name}.json">{section.name}.json</a>'
         parts.append(

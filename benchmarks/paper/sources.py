@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from benchmarks.paper.cells import Absent
+from benchmarks.network.parameters import SEEDS
 from benchmarks.speed import data
-from benchmarks.speed.data import KDD12_FEATURES, KDD12_ROWS, Source
-from benchmarks.speed.options import Options
+from benchmarks.speed.data import KDD12_FEATURES, KDD12_ROWS, SEED, Source
+from benchmarks.speed.timing import Absent
 
 GENERATED, REAL = "KDD12.sub", "book_crossing"
 Rows = tuple[Source, dict[str, Any]]
@@ -32,6 +30,15 @@ def sources(folder: Path | None, quick: bool, most_rows: int | None = None) -> d
     return found
 
 
+def is_missing(rows: Rows) -> bool:
+    return rows[1].get("bytes of files") == 0
+
+
+def seeds_of(data: str, learner: str) -> dict[str, Any]:
+    """For a cell's record."""
+    return {"rows": "as they come" if data == REAL else SEED, learner: SEEDS[learner]}
+
+
 class First:
     """The first rows of the real set."""
 
@@ -39,8 +46,10 @@ class First:
         self.folder, self.most = folder, most
 
     def __call__(self) -> tuple[Any, Any]:
-        real = data.real(Options(self.folder, 1, False, Console(quiet=True)), REAL)
-        if self.folder is None or real is None or not (self.folder / REAL).is_dir():
-            raise Absent(f"{REAL} is not in the data folder")
-        X, y = real.load()
+        if self.folder is None:
+            raise Absent(f"{REAL} is in the data folder, and none is given")
+        try:
+            X, y = data.read(self.folder, REAL)
+        except FileNotFoundError as error:
+            raise Absent(f"{REAL} is not in the data folder: {error.strerror}") from None
         return X[: self.most], y[: self.most]

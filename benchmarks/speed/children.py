@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from time import perf_counter
 from typing import Any
 
-from benchmarks.speed.timing import Failed, Unit
+from benchmarks.speed.timing import Absent, Failed, Unit
 
 Facts = dict[str, Any]
 """What is known once the work has been set up, such as the seconds that took."""
@@ -105,6 +105,8 @@ def _serve(connection: Any, memory: int | None, build: Build, args: tuple[Any, .
                 connection.send((perf_counter() - began, value))
     except EOFError:  # the parent is gone
         return
+    except FileNotFoundError as error:
+        connection.send(Absent(in_words(error)))
     except Exception as error:
         connection.send(Failed(in_words(error)))
 

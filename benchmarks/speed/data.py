@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from benchmarks.speed.options import QUICK, Options
 from gbun.datasets import make_clicks
 
+SEED = 0
 KDD12_ROWS, KDD12_FEATURES = 1_200_000, 390_000  # the paper's KDD12.sub, whose shape the generated rows have
 
 
@@ -26,7 +27,7 @@ class Source:
 
 
 def clicks(n_rows: int, n_features: int = KDD12_FEATURES, name: str = "KDD12.sub") -> Source:
-    return Source(name, partial(make_clicks, n_rows, n_features))
+    return Source(name, partial(make_clicks, n_rows, n_features, seed=SEED))
 
 
 def spread_clicks(n_rows: int, n_features: int, distinct: int) -> Source:
@@ -35,7 +36,7 @@ def spread_clicks(n_rows: int, n_features: int, distinct: int) -> Source:
 
 
 def _spread_clicks(n_rows: int, n_features: int, distinct: int) -> tuple[Any, Any]:
-    X, y = make_clicks(n_rows, distinct)
+    X, y = make_clicks(n_rows, distinct, seed=SEED)
     ids = X.indices.astype(np.int64) * (n_features // distinct)
     return sp.csr_array((X.data, ids.astype(np.int32), X.indptr), shape=(n_rows, n_features)), y
 
@@ -48,7 +49,7 @@ def real(options: Options, name: str) -> Source | None:
     """A set of the data folder, by name; None where there is no such folder."""
     if options.data is None:
         return None
-    return Source(name, partial(_read, options.data / name, FILES[name], options.quick))
+    return Source(name, partial(read, options.data, name, QUICK if options.quick else 1))
 
 
 FILES = {
@@ -59,9 +60,8 @@ FILES = {
 }
 
 
-def _read(folder: Path, names: tuple[str, str], quick: bool) -> tuple[Any, Any]:
-    rows, target = names
-    X, y = sp.load_npz(folder / rows), np.load(folder / "y.npz")[target]
-    if quick:
-        X, y = X[::QUICK], y[::QUICK]
+def read(folder: Path, name: str, step: int = 1) -> tuple[Any, Any]:
+    """Every row, or each of so many steps; classes are numbered."""
+    rows, target = FILES[name]
+    X, y = sp.load_npz(folder / name / rows)[::step], np.load(folder / name / "y.npz")[target][::step]
     return X, np.searchsorted(np.unique(y), y)

@@ -18,6 +18,10 @@ class Failed(Exception):
     """Someone could not do its work; the message says why, in words for the table."""
 
 
+class Absent(Failed):
+    """Something is not here, such as a package or a data set: nothing was tried, nor would it help to try again."""
+
+
 @dataclass
 class Times:
     """The seconds of some units of work, and why there are no more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,10 +50,6 @@ class Learner:
 
     also: ClassVar[tuple[str, ...]] = ()
     """Other packages that its figures depend on."""
-
-    @property
-    def installed(self) -> bool:
-        return find_spec(self.module) is not None
 
     def nearest(self, task: Task) -> Settings:
         """The point of its space that is next to its defaults."""

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from benchmarks.accuracy.problems import SPLIT_SEED, VALIDATION_SEED
 from benchmarks.paper.accuracy.learners import LEARNERS
-from benchmarks.paper.accuracy.protocol import papers_protocol
+from benchmarks.paper.accuracy.protocol import GRID_SEED, papers_protocol
 from benchmarks.paper.accuracy.sets import PaperSet, planned_sets
-from benchmarks.paper.accuracy.tuning import RULES, Tuning, tuned
-from benchmarks.paper.cells import Absent, Cell
+from benchmarks.paper.accuracy.tuning import RULES, STUDY_SEED, Tuning, tuned
+from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Plan
 from benchmarks.paper.given import chosen, number
+from benchmarks.speed.timing import Absent
 
 Work = Callable[[], dict[str, Any]]
 
@@ -78,7 +80,6 @@ def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, seeds: 
     }
     if learner is not None:
         settings |= {"learner": learner, "seeds": seeds, "curve": curve, "spaces": contestant.spaces()}
-        settings["installed"] = contestant.installed
         if fixed := contestant.fixed(one.sparse):
             settings["fixed"] = fixed
     if one.missing:
@@ -88,7 +89,15 @@ def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, seeds: 
     else:
         work = partial(tuned, Tuning(one.name, learner, plan.data, budget, seeds, threads, curve))
     guess = 0.1 if one.missing else 5.0 + budget * (1.0 if learner is None else 1.0 + 0.6 * seeds + curve)
-    return Cell(name, settings, work, guess, (contestant.package, *contestant.also, "optuna"))
+    packages = contestant.package, *contestant.also, "optuna"
+    return Cell(name, settings, work, guess, packages, (contestant.module, "optuna"), _seeds(learner, seeds))
+
+
+def _seeds(learner: str | None, n: int) -> dict[str, Any]:
+    """Trials have the first of the trainings' seeds; a seed of a training is also that of its order of rows."""
+    if learner is None:
+        return {"split": SPLIT_SEED, "order of the grid": GRID_SEED, "trainings": [0]}
+    return {"split": SPLIT_SEED, "validation": VALIDATION_SEED, "study": STUDY_SEED, "trainings": list(range(n))}
 
 
 def _missing(why: str) -> dict[str, Any]:

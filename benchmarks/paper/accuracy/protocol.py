@@ -18,6 +18,7 @@ from benchmarks.paper.accuracy.work import request
 from benchmarks.speed.timing import Failed
 
 FIRST = (256, 0.3, 0.1)  # a point of the grid that suits most sets; the others come in an order drawn once
+GRID_SEED = 0
 SPARSE_HERE = ("letter",)  # dense rows that the paper has as sparse: none of the weights are zero
 
 
@@ -39,7 +40,7 @@ def settings_of(set_name: str, size: int, shrinkage: float, penalty: float) -> S
 
 def grid() -> list[tuple[int, float, float]]:
     points = [point for point in product(MODEL_SIZES, SHRINKAGES, PENALTIES) if point != FIRST]
-    return [FIRST, *Random(0).sample(points, len(points))]
+    return [FIRST, *Random(GRID_SEED).sample(points, len(points))]
 
 
 def papers_protocol(set_name: str, folder: Path | None, budget: float, threads: int) -> dict[str, Any]:

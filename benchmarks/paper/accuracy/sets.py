@@ -21,7 +21,7 @@ from benchmarks.accuracy.problems import SPLIT_SEED, VALIDATION_SEED, aloi, give
 from benchmarks.accuracy.wide.sets import Rows, book_crossing, held_out, take
 from benchmarks.paper.accuracy import libsvm
 from benchmarks.paper.experiment import Plan
-from benchmarks.speed.timing import Failed
+from benchmarks.speed.timing import Absent
 from gbun.datasets import make_clicks
 
 MOST_TABULAR_ROWS = 20_000  # of kddcup, fars, sleep and others, so that seconds are enough to learn something
@@ -101,16 +101,16 @@ def in_folder(folder: Path) -> dict[str, PaperSet]:
         if (files := libsvm.files(folder, name)) is not None:
             source = libsvm.ORIGINALS[name].source
             found[name] = made(partial(libsvm.read, folder, name), source, size=_size(files))
-        elif home.is_dir():
-            found[name] = made(partial(load, folder), "arrays", size=_size(home.rglob("*")))
+        elif (size := _size(home.rglob("*"))) > 0:
+            found[name] = made(partial(load, folder), "arrays", size=size)
         else:
-            found[name] = made(_nothing, "", missing=f"no folder {home.name} in --data, nor original files of {name}")
+            found[name] = made(_nothing, "", missing=f"no files in {home.name} of --data, nor original ones of {name}")
     return found | _tabular(folder / TABULAR)
 
 
 def _tabular(home: Path) -> dict[str, PaperSet]:
-    if not home.is_dir():
-        return {TABULAR: PaperSet(TABULAR, _nothing, "", tabular=True, missing=f"no folder {TABULAR} in --data")}
+    if not any(home.glob("*.npz")):
+        return {TABULAR: PaperSet(TABULAR, _nothing, "", tabular=True, missing=f"no files in {TABULAR} of --data")}
     found = {}
     for name, one in dense_sets(home.parent, MOST_TABULAR_ROWS).items():
         if name not in {*TEN, "usps", "epsilon_5k"}:
@@ -144,10 +144,10 @@ def sets_of(folder: Path | None) -> dict[str, PaperSet]:
 def planned_sets(plan: Plan) -> dict[str, PaperSet]:
     """Those that the folder lacks are among them, unless it lacks all: then it is another one than was meant."""
     if plan.data is None and not plan.quick:
-        raise Failed("--data FOLDER with the data sets is needed, or --quick for generated rows")
+        raise Absent("--data FOLDER with the data sets is needed, or --quick for generated rows")
     known = sets_of(plan.data)
     if all(one.missing for one in known.values()):
-        raise SystemExit(f"--data must have some of {', '.join(known)}, got {str(plan.data)!r}, which has none of them")
+        raise Absent(f"--data must have some of {', '.join(known)}, got {str(plan.data)!r}, which has none of them")
     return known
 
 

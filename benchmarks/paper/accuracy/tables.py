@@ -60,10 +60,10 @@ class Board:
 
     @property
     def untried(self) -> list[str]:
-        """Boosters that have no figure for want of neither time nor memory: they were not run, or raised an error and
-        may have been asked the wrong way."""
+        """Boosters that have no figure for want of neither time nor memory: they were not run, or ended with an error
+        and may have been asked the wrong way."""
         tried = {name: f for name, f in self.tuned.items() if not isinstance(f, NotRun)}
-        fair = [name for name, f in tried.items() if not re.search("(Error|Exception):", f.failed)]
+        fair = [name for name, f in tried.items() if not re.search("(Error|Exception):|died with exit code", f.failed)]
         return [LEARNERS[name].title for name in BOOSTERS if name not in fair]
 
     @property
@@ -136,26 +136,34 @@ def goals(boards: Sequence[Board]) -> list[Row]:
     """Who has no figure within the same seconds and memory is behind. The stricter count, of sets that all have one of,
     is a goal of its own: without a booster a set is easier to win.
 
-    Sets on which gbun has none, or another was not run or raised an error, are not held.
+    Sets on which gbun has none, or another was not run or ended with an error, are not held.
     """
     ten = [board for board in boards if board.name in TEN]
     if not ten:
         return []
     held = {board.name: _held(board) for board in ten}
-    whole = [board.name for board in ten if board.ours and not board.without]
+    whole = [board.name for board in ten if not board.without]
     told = [f"{len(ten)} of the ten sets"]
-    if lacking := [f"{board.name} ({', '.join(board.without)})" for board in ten if board.without]:
-        told.append(f"without a figure: {', '.join(lacking)}")
-    if untried := [f"{board.name} ({', '.join(board.untried)})" for board in ten if board.untried]:
-        told.append(f"not counted, as not run or for an error: {', '.join(untried)}")
-    known = [board for board in ten if board.ours and board.others]
+    if late := _listed({board.name: [who for who in board.without if who not in board.untried] for board in ten}):
+        told.append(f"no figure within time or memory: {late}")
+    if untried := _listed({board.name: board.untried for board in ten}):
+        told.append(f"not counted, as not run or for an error: {untried}")
+    known = [board for board in ten if board.ours and board.others and not board.untried]
     outright = sum(against_all(board.ours, board.others) == 1 for board in known if board.ours)
     what = f"best of the four boosters, or within noise of it (best outright: {outright})"
     rows = [goal("; ".join(told), what, _count(held, list(held)) if known else None, least=LEAST_SETS)]
-    if lacking:
+    if late or untried:
         strict = f"the {len(whole)} sets on which all four boosters have a figure"
-        rows.append(goal(strict, what.split(" (")[0], _count(held, whole) if known else None, least=LEAST_SETS))
+        rows.append(goal(strict, what.split(" (")[0], _count(held, whole) if whole else None, least=LEAST_SETS))
     return rows
+
+
+def _listed(boosters: dict[str, list[str]]) -> str:
+    """
+    >>> _listed({"aloi": ["CatBoost"], "a9a": []})
+    'aloi (CatBoost)'
+    """
+    return ", ".join(f"{name} ({', '.join(who)})" for name, who in boosters.items() if who)
 
 
 def _held(board: Board) -> bool:

@@ -18,7 +18,6 @@ from benchmarks.paper.accuracy.base import MOST_ROUNDS, PATIENCE
 from benchmarks.paper.accuracy.figures import ROUNDS
 from benchmarks.paper.accuracy.learners import LEARNERS
 from benchmarks.paper.accuracy.work import bench, request
-from benchmarks.paper.cells import Absent
 from benchmarks.paper.experiment import A_JOB
 from benchmarks.speed.children import Limits, Worker
 from benchmarks.speed.timing import Failed
@@ -30,6 +29,7 @@ GRACE, LEAST_GRACE = 0.5, 5.0  # of the budget, and seconds: a round that is und
 REFIT = 2.0  # budgets that a refit may take; then it is what it is after that round
 LAST_ROUND = 60.0  # seconds, beside as much again as the refit had, for its last round and the test rows
 MOST_FAILURES = 3  # one after the other: then there are no more trials
+STUDY_SEED = 0
 RULES = {
     "memory": MEMORY,
     "patience": PATIENCE,
@@ -56,9 +56,6 @@ class Tuning:
     curve: bool
 
     def start(self) -> Worker:
-        learner = LEARNERS[self.learner_name]
-        if not learner.installed:
-            raise Absent(f"not installed: pip install {learner.package}")
         return Worker(bench, self.set_name, self.folder, self.learner_name, self.threads, limits=Limits(MEMORY, START))
 
 
@@ -86,7 +83,7 @@ class Search:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.tuning, self.learner = tuning, LEARNERS[tuning.learner_name]
-        sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=6)
+        sampler = optuna.samplers.TPESampler(seed=STUDY_SEED, n_startup_trials=6)
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.failed_state = optuna.trial.TrialState.FAIL
         self.trials: list[dict[str, Any]] = []

@@ -16,7 +16,7 @@ from functools import partial
 from benchmarks.network.learners import KINDS, settings
 from benchmarks.network.measure import limit_of, words
 from benchmarks.network.namespaces import missing
-from benchmarks.network.parameters import PACKAGES
+from benchmarks.network.parameters import MODULES, PACKAGES
 from benchmarks.paper.bandwidth.measure import Limits, measured
 from benchmarks.paper.bandwidth.paper import BANDWIDTHS, HOSTS
 from benchmarks.paper.bandwidth.picture import draw
@@ -24,7 +24,7 @@ from benchmarks.paper.bandwidth.tables import tables
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Experiment, Plan
 from benchmarks.paper.given import chosen, number, numbers
-from benchmarks.paper.sources import Rows, sources
+from benchmarks.paper.sources import Rows, is_missing, seeds_of, sources
 from benchmarks.speed.timing import Failed
 
 TEXT = """The paper: Spark on 16 machines, KDD12.sub, the bandwidth of each limited from 1 GB/s to 100 KB/s, 64 and 1024
@@ -41,8 +41,9 @@ All hosts share the cores of this machine, so a round without a limit is bound b
 share out: "network s" is what a limit adds to it, "a core each s" is the computation of the busiest host plus its bytes
 over the bandwidth. There is no delay but that of queues, which spares the peers, whose rounds have many more steps. A
 cell whose round would take more than ten minutes (--most-seconds-a-cell) is extrapolated: seconds without a limit plus
-the bytes of the busiest host over the bandwidth; measured cells show the same figure beside theirs. On book_crossing
-XGBoost's trees differ from round to round, and the round without a limit was one of its smallest. XGBoost holds
+the bytes of the busiest host over the bandwidth; measured cells show the same figure beside theirs. XGBoost's trees
+stop where nothing is gained, so on book_crossing they have far fewer leaves than they may, and more in one round than
+in another: where a measured cell takes longer than its extrapolation, extrapolated ones are too small. XGBoost holds
 histograms of all features for all nodes of a tree. Where 16 hosts together do not fit into this machine, larger trees
 are extrapolated from smaller ones, and marked: a worker alone grows trees of both sizes on all rows, and bytes are
 multiplied by the ratio of the histograms that its trees have summed, computation by that of its seconds of a core."""
@@ -91,8 +92,8 @@ def _cell(
     own |= {"seconds": limits.seconds, "most seconds": limits.most, **settings(learner, size, n_hosts)}
     run = partial(measured, learner, source, size, n_hosts, bandwidths, limits)
     name = f"{data}, {learner}, {size}, {'alone' if n_hosts == 1 else f'{n_hosts} hosts'}"
-    guess = GUESSES.get((learner, size), 180.0) if bandwidths else 60.0
-    return Cell(name, own, run, guess, PACKAGES[learner])
+    guess = 0.1 if is_missing(rows) else GUESSES.get((learner, size), 180.0) if bandwidths else 60.0
+    return Cell(name, own, run, guess, PACKAGES[learner], [MODULES[learner]], seeds_of(data, learner))
 
 
 EXPERIMENT = Experiment("bandwidth", "Slow networks", TEXT, cells, tables, draw, options)

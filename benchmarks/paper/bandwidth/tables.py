@@ -33,9 +33,10 @@ class Line:
 
 
 def lines(findings: Sequence[Finding]) -> list[Line]:
-    """Those that were found, and, where XGBoost failed, what its smaller trees say of the larger."""
+    """Those that were found, and, where XGBoost needs too much memory, what its smaller trees say of the larger."""
     own = [_line(finding) for finding in findings]
-    derived = [more for line in own if line.failed and line.learner == "XGBoost" for more in _derived(line, own)]
+    large = [line for line in own if line.learner == "XGBoost" and "out of memory" in line.failed]
+    derived = [more for line in large for more in _derived(line, own)]
     return sorted([*own, *derived], key=lambda line: (line.data, line.size, line.learner, -line.hosts))
 
 

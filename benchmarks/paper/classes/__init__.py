@@ -4,7 +4,7 @@
 
 Rows are generated, equally many of each class. Learners of a cell are alive together, each in a process of its own, and
 take turns, a round each; who takes longer than a minute for its first round is not asked for another. Bytes are
-counted by gbun itself on two workers of this machine; those of the peers are by formula.
+counted by gbun itself on two workers of this machine; those of the peers are by formula, and at most so many.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from benchmarks.network.parameters import SEEDS
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.classes import measure
 from benchmarks.paper.classes.measure import DENSE, SPARSE, WORKERS
@@ -25,6 +26,7 @@ ROWS, QUICK_ROWS = 50_000, 1_000  # of 1000 classes 50 each: a leaf of LightGBM 
 SENT_ROWS = 20_000  # few rows would travel in float64
 SWEEPS, SENT_ROUNDS = 3, 6
 PACKAGES = ("gbun", "numba", "lightgbm", "xgboost", "xgboost-cpu")
+PEERS = ("lightgbm", "xgboost")
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -38,14 +40,16 @@ def cells(plan: Plan) -> list[Cell]:
         for n_classes in planned:
             asked = {"classes": n_classes, "n_rows": SENT_ROWS, "K": K, "rounds": SENT_ROUNDS, "workers": WORKERS}
             run = partial(measure.counted, n_classes, SENT_ROWS, K, SENT_ROUNDS)
-            found.append(Cell(f"bytes, {n_classes} classes, K = {K}", asked, run, 10.0, ("gbun", "torch")))
+            name, seeds = f"bytes, {n_classes} classes, K = {K}", {"rows": measure.seed_of(n_classes), "gbun": 0}
+            found.append(Cell(name, asked, run, 10.0, ("gbun", "torch"), ["torch"], seeds))
         for kind in kinds:
             for n_classes in planned:
                 told = {"kind": kind, "n_rows": n_rows, "n_classes": n_classes, "K": K, "threads": plan.threads}
                 run = partial(measure.compared, **told, sweeps=sweeps)
                 more = {"sweeps": sweeps, "columns": measure.COLUMNS[kind], "depth": measure.depth(K)}
                 guess = 20.0 + n_rows * n_classes / 50_000
-                found.append(Cell(f"{kind}, {n_classes} classes, K = {K}", {**told, **more}, run, guess, PACKAGES))
+                name, seeds = f"{kind}, {n_classes} classes, K = {K}", {"rows": measure.seed_of(n_classes), **SEEDS}
+                found.append(Cell(name, {**told, **more}, run, guess, PACKAGES, PEERS, seeds))
     return found
 
 
@@ -64,8 +68,8 @@ EXPERIMENT = Experiment(
         f"generated: {ROWS:,} rows of 100 dense columns, and of 20 words among 20,000. LightGBM and XGBoost grow a "
         "tree for each class, of K leaves and of depth log2 K at most: where classes have few rows, as 300 and 1000 of "
         "them do, trees stay small and their rounds get cheaper. Bytes are counted by gbun on two workers; by formula "
-        "are histograms of the 100 dense columns that two workers of LightGBM or XGBoost send, and the Gram matrices "
-        "of the paper's form."
+        "are the Gram matrices of the paper's form, and the histograms of the 100 dense columns that two workers of "
+        "LightGBM or XGBoost send at most: where all trees have the leaves they may have."
     ),
     cells=cells,
     tables=tables,

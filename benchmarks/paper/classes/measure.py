@@ -25,7 +25,7 @@ WORKERS = 2  # whose bytes are counted
 
 def rows_of(kind: str, n_rows: int, n_classes: int) -> tuple[Any, Any]:
     """Dense columns about a centre for each class, or rows of words half of which are their class's."""
-    rng = np.random.default_rng([n_classes, 0])
+    rng = np.random.default_rng(seed_of(n_classes))
     y, m = rng.permutation(np.arange(n_rows) % n_classes), COLUMNS[kind]
     if kind == DENSE:
         centres = rng.standard_normal((n_classes, m), dtype=np.float32)
@@ -34,6 +34,10 @@ def rows_of(kind: str, n_rows: int, n_classes: int) -> tuple[Any, Any]:
     ids = np.where(rng.random((n_rows, WORDS)) < 0.5, own, rng.integers(0, m, (n_rows, WORDS)))
     at = np.repeat(np.arange(n_rows), WORDS), ids.ravel()
     return sp.csr_array((np.ones(n_rows * WORDS, dtype=np.float32), at), shape=(n_rows, m)), y
+
+
+def seed_of(n_classes: int) -> list[int]:
+    return [n_classes, 0]
 
 
 def settings(K: int, hessian: str = "shared") -> dict[str, Any]:

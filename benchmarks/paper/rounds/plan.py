@@ -9,15 +9,17 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from benchmarks.accuracy.problems import SPLIT_SEED
+from benchmarks.network.parameters import SEEDS
 from benchmarks.paper.accuracy.figures import ROUNDS
 from benchmarks.paper.accuracy.sets import planned_sets, sets_of
-from benchmarks.paper.cells import Absent, Cell
+from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Plan
 from benchmarks.paper.given import chosen, number
 from benchmarks.speed import learners
 from benchmarks.speed.children import Limits, Worker, together
 from benchmarks.speed.data import Source
-from benchmarks.speed.timing import Times, interleave
+from benchmarks.speed.timing import Absent, Times, interleave
 
 SETS = ("letter", "epsilon", "news20_binary", "rcv1_binary", "aloi", "news20_multi", "book_crossing")
 QUICK_SETS = ("clicks", "classes")
@@ -28,6 +30,7 @@ MEMORY, ALONE = 7 * 10**9, 20 * 10**9  # bytes for each, as all are alive at onc
 START = 300.0  # seconds: a first round may take long with 1000 classes
 TITLES = {"gbun": "gbun", "xgboost": "XGBoost", "lightgbm": "LightGBM"}
 PACKAGES = ("gbun", "numba", "xgboost", "xgboost-cpu", "lightgbm")
+PEERS = ("xgboost", "lightgbm")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +55,9 @@ def cells(plan: Plan) -> list[Cell]:
         settings = {"data": one.name, "source": one.source, "bytes": one.size, "seconds": seconds, "size": size}
         settings |= {"threads": plan.threads, "memory": [MEMORY, ALONE], "rounds": [LEAST_ROUNDS, rounds]}
         work = partial(compare, one.name, plan.data, size, seconds, rounds, plan.threads)
-        guess = len(TITLES) * (1.5 * seconds + 4.0)
-        found.append(Cell(one.name, settings, partial(_missing, one.missing) if one.missing else work, guess, PACKAGES))
+        guess = 0.1 if one.missing else len(TITLES) * (1.5 * seconds + 4.0)
+        run = partial(_missing, one.missing) if one.missing else work
+        found.append(Cell(one.name, settings, run, guess, PACKAGES, PEERS, {"split": SPLIT_SEED, **SEEDS}))
     return found
 
 
@@ -67,7 +71,8 @@ def compare(name: str, folder: Path | None, size: int, seconds: float, rounds: i
     found = _turns(made(MEMORY), rounds, seconds)
     for learner in [learner for learner, one in found.items() if "mean" not in one]:
         again = _turns({learner: made(ALONE)[learner]}, rounds, seconds)[learner]
-        found[learner] = {**again, "note": again["note"] or "measured alone, after the others, for its memory"}
+        why = f"measured alone, after the others; beside them: {found[learner]['note']}"
+        found[learner] = {**again, "note": again["note"] or why}
     medians = {f"{learner} median": one["median"] for learner, one in found.items() if one.get("median") is not None}
     return {**medians, "learners": found}
 
