@@ -122,9 +122,9 @@ def test_measured_cells_show_how_good_the_extrapolation_is():
 def test_goals_are_ratios_and_say_when_nothing_was_measured():
     findings = [finding("GBUN", 64, at_all(0.1, 0.5)), finding("LightGBM", 64, at_all(0.2, 4.0))]
     found = {(row["goal"].split("'")[0], row["limit"]): row for row in goals(lines(findings))}
-    assert found["LightGBM", ">= 10"]["measured"] == 8.0
-    assert found["LightGBM", ">= 10"]["met"] is False
-    assert found["XGBoost", ">= 100"]["met"] is None
+    assert found["KDD12.sub: LightGBM", ">= 10"]["measured"] == 8.0
+    assert found["KDD12.sub: LightGBM", ">= 10"]["met"] is False
+    assert found["KDD12.sub: XGBoost", ">= 100"]["met"] is None
     assert not goals(lines([finding("GBUN", 64, at_all(0.1, 0.5), hosts=2)]))
 
 

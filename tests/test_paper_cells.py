@@ -113,6 +113,17 @@ def test_changed_settings_are_measured_again(bench):
     assert bench.runs == ["a", "a"]
     assert found[0].found == {"value": 5}
     assert [f.settings for f in Store(bench.path).all()] == [{"rows": [1, 3]}]
+    found = bench.run(bench.cell("a", 0, rows=(1, 2)))  # what it found before is known still
+    assert (found[0].found, bench.runs) == ({"value": 1}, ["a", "a"])
+
+
+def test_a_damaged_file_is_named(bench):
+    bench.run(bench.cell("a", 1))
+    for text in ("[{", '["a"]', '[{"no": 1}]'):
+        bench.path.write_text(text)
+        with pytest.raises(Failed, match=r"bench\.json has no findings that can be read, move it elsewhere"):
+            bench.run(bench.cell("a", 1))
+        assert bench.path.read_text() == text
 
 
 def test_a_reason_is_a_finding(bench):
@@ -246,6 +257,7 @@ def test_the_command_line_of_an_experiment(bench, tmp_path, monkeypatch, capsys)
     ("arguments", "message"),
     [
         (["--data", "nowhere"], "--data must be a folder, got 'nowhere'"),
+        (["--output", __file__], f"--output must be a folder, got {__file__!r}"),
         (["--threads", "0"], "--threads: must be at least 1, got '0'"),
         (["--jobs", "0"], "--jobs: must be at least 1, got '0'"),
         (["--threads", "2", "--jobs", "3"], "--jobs must be at most --threads, 2, got 3"),
@@ -266,6 +278,13 @@ def test_where_it_cannot_be_run_that_is_said(bench, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["tiny", "--quick", "--output", str(tmp_path)])
     with pytest.raises(SystemExit, match="tiny cannot be run here: network namespaces need root"):
         main(replace(tiny(bench), cells=cells))
+
+
+def test_where_nothing_could_be_run_the_command_fails(bench, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["tiny", "--quick", "--output", str(tmp_path)])
+    with pytest.raises(SystemExit, match="nothing could be run: no such set"):
+        main(replace(tiny(bench), cells=lambda plan: [bench.cell("a", Absent("no such set"))]))
+    assert not (tmp_path / "tiny.json").exists()
 
 
 def test_cells_whose_seconds_count_are_never_side_by_side(bench, monkeypatch, tmp_path):

@@ -237,6 +237,11 @@ def test_a_report_with_more_findings_stays(run, tmp_path, monkeypatch):
     assert "docs/benchmarks has figures that are missing here, of rounds (1 cells), and stays" in shown
     assert kept == again
     assert "another" in (tmp_path / "results/paper/report/index.html").read_text()
+    # As many cells, measured in another way.
+    small = experiment("rounds", cells=lambda plan: [Cell("first <b>", {"rows": 5}, lambda: {"score": 0.1})])
+    _, shown, kept = run(accuracy=experiment("accuracy"), rounds=small)
+    assert "of rounds (1 cells), and stays" in shown
+    assert kept == again
     # As many cells, of which one has failed that had a figure.
     fails = [Cell("first <b>", {"other": 1}, failing), Cell("second", {}, failing)]
     _, shown, kept = run(accuracy=experiment("accuracy"), rounds=experiment("rounds", cells=lambda plan: fails))

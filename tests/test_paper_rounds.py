@@ -47,7 +47,7 @@ def test_losses_failures_and_the_papers_figures_are_told():
     found = {"gbun": ours, "lightgbm": {**one, "mean": 1.9}, "xgboost": {"note": "out of memory"}}
     rows = EXPERIMENT.tables([Finding("aloi", {"data": "aloi", "size": 64}, 1.0, {}, {"learners": found})])
     (row,) = (row for row in rows if row["table"] == TABLE)
-    assert row["in words"] == "gbun takes 2.0 times as long as LightGBM; without XGBoost"  # by medians
+    assert row["in words"] == "gbun takes 2.00 times as long as LightGBM; without XGBoost"  # by medians
     assert row["XGBoost"] == "none: out of memory"
     assert row["paper's GBUN"] == "2.73 ± 0.3"
     assert [row["note"] for row in rows if row["table"] == FULL] == ["", "", "out of memory"]

@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.paper import browser, page
-from benchmarks.paper.cells import Finding, NotRun, Store
+from benchmarks.paper.cells import Finding, NotRun, Store, key
 from benchmarks.paper.experiment import (
     INTERRUPTED,
     REPORT,
@@ -145,8 +145,8 @@ def place(sections: Sequence[Section], beside: Path, quick: bool, console: Conso
         return beside
     lost = []
     for section in sections:
-        there = {one.name for one in Store(REPORT / f"{section.name}.json").all() if one.found}
-        if gone := there - {one.name for one in section.findings if one.found}:
+        there = {key(one) for one in Store(REPORT / f"{section.name}.json").all() if one.found}
+        if gone := there - {key(one) for one in section.findings if one.found}:
             lost.append(f"{section.name} ({len(gone)} cells)")
     if not lost:
         return REPORT

@@ -24,7 +24,7 @@ LATE = 240.0  # seconds: what fails after them was given its chance
 
 @dataclass(frozen=True)
 class Cell:
-    """`settings`, as JSON can write them, are all that its figures depend on: when they change, it is run again.
+    """`settings`, as JSON can write them, are all that its figures depend on: with others it is run again.
 
     `run` gives what was found, as JSON can write it, or raises Failed with the reason, which is a finding too: a
     learner that needs more memory or time than there is. It raises Absent where nothing could be tried.
@@ -64,6 +64,11 @@ class NotRun(Finding):
     found where everything was there stays known."""
 
 
+def key(one: Cell | Finding) -> str:
+    """What tells findings apart: with other settings a cell is another one, and both are known."""
+    return json.dumps([one.name, _as_json(one.settings)], sort_keys=True)
+
+
 class Store:
     """The findings of an experiment in a JSON file, which is whole at any time; several processes may write to it."""
 
@@ -73,32 +78,38 @@ class Store:
 
     def of(self, cell: Cell) -> Finding | None:
         """What this cell has found with the settings and the versions of packages it has now."""
-        finding = self._findings.get(cell.name)
-        if finding is None or finding.settings != _as_json(cell.settings):
+        finding = self._findings.get(key(cell))
+        if finding is None:
             return None
         had = finding.about.get("packages", {})
         with_these = {name: had[name] for name in cell.packages if name in had}
         return finding if with_these == report.versions(cell.packages) else None
 
     def all(self) -> list[Finding]:
-        """Everything, whatever it was made with."""
-        return list(self._findings.values())
+        """The latest of each name, whatever it was made with."""
+        return list({finding.name: finding for finding in self._findings.values()}.values())
 
     def put(self, finding: Finding) -> None:
         with self._locked():
-            self._write({**self._read(), finding.name: finding})
+            known = self._read()
+            known.pop(key(finding), None)
+            self._write({**known, key(finding): finding})
 
-    def forget(self, names: Collection[str]) -> None:
+    def forget(self, findings: Collection[Finding]) -> None:
         """Findings that are to be measured again go; the file as it was is kept beside, with .old.json at its end."""
         with self._locked():
-            known = self._read()
-            if known.keys() & set(names):
+            known, gone = self._read(), set(map(key, findings))
+            if known.keys() & gone:
                 shutil.copyfile(self.path, self.path.with_suffix(".old.json"))
-                self._write({name: finding for name, finding in known.items() if name not in names})
+                self._write({own: finding for own, finding in known.items() if own not in gone})
 
     def _read(self) -> dict[str, Finding]:
-        told = json.loads(self.path.read_text()) if self.path.exists() else []
-        return {one["name"]: Finding(**one) for one in told}
+        try:
+            told = json.loads(self.path.read_text()) if self.path.exists() else []
+            findings = [Finding(**one) for one in told]
+        except (ValueError, TypeError) as error:
+            raise Failed(f"{self.path} has no findings that can be read, move it elsewhere: {error}") from None
+        return {key(finding): finding for finding in findings}
 
     def _write(self, findings: dict[str, Finding]) -> None:
         self._findings = findings
@@ -131,7 +142,7 @@ def run(
     """
     if again is not None:
         known = [finding for cell in cells if (finding := store.of(cell)) is not None]
-        store.forget({finding.name for finding in known if again == "all" or flawed(finding)})
+        store.forget([finding for finding in known if again == "all" or flawed(finding)])
     kept = {cell.name: finding for cell in cells if (finding := store.of(cell)) is not None}
     missing = [cell for cell in cells if cell.name not in kept]
     if kept:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.paper.cells import Cell, Finding, Store, run
+from benchmarks.paper.cells import Cell, Finding, NotRun, Store, run
 from benchmarks.paper.given import number
 from benchmarks.speed import report
 from benchmarks.speed.report import Row
@@ -88,6 +88,8 @@ def main(experiment: Experiment) -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     report.show(experiment.tables(found), console)
+    if found and all(isinstance(one, NotRun) for one in found):
+        sys.exit(f"nothing could be run: {found[0].failed}")
     pictures = experiment.draw(found, folder(plan.given))
     console.print(f"written to {', '.join(str(picture.path) for picture in pictures) or folder(plan.given)}")
 
@@ -129,6 +131,10 @@ def planned(parser: argparse.ArgumentParser) -> Plan:
     given = parser.parse_args()
     if given.data is not None and not given.data.is_dir():
         parser.error(f"--data must be a folder, got {str(given.data)!r}")
+    for name in ("output", "report", "screenshots"):
+        path = getattr(given, name, None)
+        if path is not None and path.exists() and not path.is_dir():
+            parser.error(f"--{name} must be a folder, got {str(path)!r}")
     jobs = given.jobs or max(1, min(given.threads, memory() // A_JOB))
     if jobs > given.threads:
         parser.error(f"--jobs must be at most --threads, {given.threads}, got {jobs}")

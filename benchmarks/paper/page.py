@@ -128,10 +128,10 @@ def ran(section: Section) -> str:
     parts = ["<h3>What was run, and what was not</h3>"]
     if known:
         took = words(sum(finding.seconds / finding.about.get("jobs", 1) for finding in section.findings))
-        form = "quick" if any(about["quick"] for about in section.abouts) else "whole"
+        form = " (quick size)" if any(about["quick"] for about in section.abouts) else ""
         link = f'<a href="{section.name}.json">{section.name}.json</a>'
         parts.append(
-            f"<p>{known} of {planned} planned cells were measured, {dates(section.abouts)}, in {took} ({form} size); "
+            f"<p>{known} of {planned} planned cells were measured, {dates(section.abouts)}, in {took}{form}; "
             f"{len(failed)} of them ended with a reason instead of a figure. All findings: {link}.</p>"
         )
     else:

@@ -50,6 +50,10 @@ class Board:
         }
 
     @property
+    def run(self) -> bool:
+        return not all(isinstance(finding, NotRun) for finding in self.tuned.values())
+
+    @property
     def ours(self) -> Standing | None:
         return self.standing.get("gbun")
 
@@ -138,7 +142,7 @@ def goals(boards: Sequence[Board]) -> list[Row]:
 
     Sets on which gbun has none, or another was not run or ended with an error, are not held.
     """
-    ten = [board for board in boards if board.name in TEN]
+    ten = [board for board in boards if board.name in TEN and board.run]
     if not ten:
         return []
     held = {board.name: _held(board) for board in ten}
@@ -151,10 +155,12 @@ def goals(boards: Sequence[Board]) -> list[Row]:
     known = [board for board in ten if board.ours and board.others and not board.untried]
     outright = sum(against_all(board.ours, board.others) == 1 for board in known if board.ours)
     what = f"best of the four boosters, or within noise of it (best outright: {outright})"
-    rows = [goal("; ".join(told), what, _count(held, list(held)) if known else None, least=LEAST_SETS)]
+    unknown = len(TEN) - len(ten)
+    rows = [goal("; ".join(told), what, _count(held, list(held), unknown) if known else None, least=LEAST_SETS)]
     if late or untried:
         strict = f"the {len(whole)} sets on which all four boosters have a figure"
-        rows.append(goal(strict, what.split(" (")[0], _count(held, whole) if whole else None, least=LEAST_SETS))
+        what = "the same where all four have a figure"
+        rows.append(goal(strict, what, _count(held, whole, unknown) if whole else None, least=LEAST_SETS))
     return rows
 
 
@@ -170,8 +176,10 @@ def _held(board: Board) -> bool:
     return bool(board.ours and board.others and not board.untried and against_all(board.ours, board.others) >= 0)
 
 
-def _count(held: dict[str, bool], names: Sequence[str]) -> int:
-    return sum(held[name] for name in names)
+def _count(held: dict[str, bool], names: Sequence[str], unknown: int) -> int | None:
+    """Nothing, where sets of which nothing is known might decide."""
+    count = sum(held[name] for name in names)
+    return None if count < LEAST_SETS <= count + unknown else count
 
 
 def _score(finding: Finding) -> str:

@@ -67,7 +67,7 @@ def against_all(ours: Standing, others: Sequence[Standing]) -> int:
 
 
 def verdict(ours: Standing | None, boosters: Sequence[Standing], linear: Standing | None) -> str:
-    """In words: against the other boosters, and against the linear model where that is ahead of us."""
+    """In words: against the other boosters, and against the linear model where we are not ahead of that."""
     if ours is None:
         return "no figure of gbun"
     words = "no other booster has a figure"
@@ -78,8 +78,9 @@ def verdict(ours: Standing | None, boosters: Sequence[Standing], linear: Standin
         words = {
             -1: f"loses to {nearest.title} by {-difference:.4f}",
             0: f"within noise of {nearest.title} ({difference:+.4f}, noise {noise(ours, nearest):.4f})",
-            1: "best",
+            1: "best booster",
         }[result]
-    if linear is not None and compare(ours, linear) < 0:
-        words += f"; loses to the linear model by {linear.mean - ours.mean:.4f}"
+    if linear is not None and (result := compare(ours, linear)) <= 0:
+        lost = f"loses to the linear model by {linear.mean - ours.mean:.4f}"
+        words += f"; {lost if result < 0 else 'within noise of the linear model'}"
     return words

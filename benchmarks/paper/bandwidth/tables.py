@@ -142,7 +142,7 @@ def goals(own: Sequence[Line]) -> list[Row]:
             marked = {peer: theirs, "GBUN": ours}
             how = "".join(f", {who} {at['how']}" for who, at in marked.items() if at.get("how", MEASURED) != MEASURED)
             known = [paper.SECONDS[GOAL_SIZE, learner, bandwidth] for learner in (peer, "GBUN")]
-            what = f"{peer}'s seconds / GBUN's at {bandwidth}/s, K = {GOAL_SIZE}{how}"
+            what = f"{data}: {peer}'s seconds / GBUN's at {bandwidth}/s, K = {GOAL_SIZE}{how}"
             what += f"; the paper: {known[0] / known[1]:.0f}"
             rows.append(goal(data, what, found, least=least))
     return rows

@@ -45,7 +45,7 @@ def _verdict(found: dict[str, Any]) -> str:
         second = min(value for learner, value in medians.items() if learner != "gbun")
         words = f"gbun is fastest, {second / medians['gbun']:.1f} times"
     else:
-        words = f"gbun takes {medians['gbun'] / medians[fastest]:.1f} times as long as {TITLES[fastest]}"
+        words = f"gbun takes {medians['gbun'] / medians[fastest]:.2f} times as long as {TITLES[fastest]}"
     return "; without ".join([words, *([", ".join(TITLES[learner] for learner in sorted(without))] if without else [])])
 
 

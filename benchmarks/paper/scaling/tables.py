@@ -45,6 +45,8 @@ def _row(one: Finding, fewest: Mapping[Key, Finding]) -> Row:
             "leaves": found.get("leaves"),
             "features used": found.get("features used"),
         }
+    else:
+        row |= {"round s": "out of memory" if "out of memory" in one.failed else "none: see the note"}
     return {**row, "paper s": SECONDS.get((at["data"], at["size"], at["learner"], at["workers"])), "note": one.failed}
 
 
