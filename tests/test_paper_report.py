@@ -167,6 +167,17 @@ def test_a_wrong_folder_ends_the_command_before_others_are_run(run, monkeypatch)
     assert "It cannot be run here: --data must have some of letter" in written
 
 
+def test_a_damaged_file_is_told_before_anything_is_run(run, tmp_path):
+    for damaged in ("results/paper/classes.json", "docs/benchmarks/classes.json"):
+        path = tmp_path / damaged
+        path.parent.mkdir(parents=True)
+        path.write_text("[{")
+        ended, shown, _ = run("--only", "accuracy", accuracy=experiment("accuracy"), classes=experiment("classes"))
+        assert "classes.json has no findings that can be read, move it elsewhere" in ended
+        assert "[1/" not in shown
+        path.unlink()
+
+
 def test_a_name_that_is_none_is_told(run):
     ended, told, written = run("--only", "accuracy,speed", accuracy=experiment("accuracy"))
     assert (ended, written) == ("2", "")
@@ -240,6 +251,13 @@ def test_a_report_with_more_findings_stays(run, tmp_path, monkeypatch):
     # As many cells, measured in another way.
     small = experiment("rounds", cells=lambda plan: [Cell("first <b>", {"rows": 5}, lambda: {"score": 0.1})])
     _, shown, kept = run(accuracy=experiment("accuracy"), rounds=small)
+    assert "of rounds (1 cells), and stays" in shown
+    assert kept == again
+    # As many cells, of which one has no figures any more.
+    noted = [Cell("first <b>", {}, lambda: {"learners": {"x": {"note": "no answer"}}})]
+    _, shown, kept = run(
+        "--again", accuracy=experiment("accuracy"), rounds=experiment("rounds", cells=lambda plan: noted)
+    )
     assert "of rounds (1 cells), and stays" in shown
     assert kept == again
     # As many cells, of which one has failed that had a figure.

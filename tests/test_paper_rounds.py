@@ -84,6 +84,15 @@ def test_sets_that_are_not_there_are_planned(tmp_path):
         cells[0].run()
 
 
+def test_rows_that_cannot_be_read_are_told_and_not_kept(tmp_path):
+    pytest.importorskip("xgboost")
+    pytest.importorskip("lightgbm")
+    (tmp_path / "a9a").mkdir()
+    (tmp_path / "a9a/some.npz").write_bytes(b"other rows")
+    with pytest.raises(Absent, match="FileNotFoundError: "):
+        plan.compare("a9a", tmp_path, 16, 0.1, 5, 1)
+
+
 def test_who_needs_more_memory_is_measured_alone(monkeypatch):
     pytest.importorskip("xgboost")
     pytest.importorskip("lightgbm")

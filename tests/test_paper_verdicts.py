@@ -190,6 +190,8 @@ class TestTables:
             row, strict = self.rows(few, "goals")
             assert (row["measured"], strict["measured"]) == (3, 3)
             assert row["data"].endswith("a9a (CatBoost), news20_multi (CatBoost)")
+        cut = [one for one in findings if one.settings["data"] not in lost or one.settings["learner"] == "gbun"]
+        assert [(row["measured"], row["met"]) for row in self.rows(cut, "goals")] == [(None, None)] * 2
         few = [one for one in findings if one.settings["learner"] in ("gbun", "xgboost")]
         assert [(row["measured"], row["met"]) for row in self.rows(few, "goals")] == [(None, None)] * 2
         for row in self.rows(findings[:1], "goals"):

@@ -3,9 +3,9 @@
     python -m benchmarks.paper --data FOLDER [--only accuracy,bandwidth] [--quick] [--report docs/benchmarks] [--no-run]
 
 What an experiment has found before is not measured again. One that cannot be run here says why in the report; one that
-fails says so too, and the command then ends with an error after the others. --only and --no-run restrict what is
-measured, never what is reported. The report is index.html, which needs nothing else, with the findings beside it as
-JSON; a browser, if there is one, checks it.
+fails says so too, and the command then ends with an error after the others. A folder without data sets ends it at once.
+--only and --no-run restrict what is measured, never what is reported. The report is index.html, which needs nothing
+else, with the findings beside it as JSON; a browser, if there is one, checks it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.paper import browser, page
-from benchmarks.paper.cells import Finding, NotRun, Store, key
+from benchmarks.paper.cells import Finding, NotRun, Store, flawed, key
 from benchmarks.paper.experiment import (
     INTERRUPTED,
     REPORT,
@@ -140,13 +140,15 @@ def write(sections: Sequence[Section], into: Path, command: str, quick: bool) ->
 
 
 def place(sections: Sequence[Section], beside: Path, quick: bool, console: Console) -> Path:
-    """Where the report belongs, unless the one that is there has figures of cells of which this one has none."""
+    """Where the report belongs, unless the one that is there has cells with figures of which this one has none, or not
+    all."""
     if quick:
         return beside
     lost = []
     for section in sections:
-        there = {key(one) for one in Store(REPORT / f"{section.name}.json").all() if one.found}
-        if gone := there - {key(one) for one in section.findings if one.found}:
+        here = {key(one): one for one in section.findings if one.found}
+        there = [one for one in Store(REPORT / f"{section.name}.json").all() if one.found]
+        if gone := [one for one in there if key(one) not in here or flawed(here[key(one)]) > flawed(one)]:
             lost.append(f"{section.name} ({len(gone)} cells)")
     if not lost:
         return REPORT
@@ -202,6 +204,12 @@ def main() -> None:
     experiments, console = imported(), Console(width=200)
     plan, wanted = arguments(experiments)
     reporter = Reporter(plan, wanted, console)
+    try:
+        for name in experiments:  # a damaged file is told before hours are spent
+            store_of(name, plan.given)
+            Store(REPORT / f"{name}.json")
+    except Failed as failure:
+        sys.exit(str(failure))
     try:
         sections = [reporter.section(name, experiment) for name, experiment in experiments.items()]
     except KeyboardInterrupt:

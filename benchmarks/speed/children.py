@@ -95,8 +95,10 @@ def _serve(connection: Any, memory: int | None, build: Build, args: tuple[Any, .
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    begun = False
     try:
         with build(*args) as (work, facts):
+            begun = True
             connection.send(facts)
             while True:
                 wanted = work[connection.recv()]
@@ -105,10 +107,9 @@ def _serve(connection: Any, memory: int | None, build: Build, args: tuple[Any, .
                 connection.send((perf_counter() - began, value))
     except EOFError:  # the parent is gone
         return
-    except FileNotFoundError as error:
-        connection.send(Absent(in_words(error)))
     except Exception as error:
-        connection.send(Failed(in_words(error)))
+        absent = isinstance(error, FileNotFoundError) and not begun  # its rows, before anything was tried
+        connection.send((Absent if absent else Failed)(in_words(error)))
 
 
 def in_words(error: Exception) -> str:

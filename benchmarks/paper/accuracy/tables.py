@@ -54,6 +54,11 @@ class Board:
         return not all(isinstance(finding, NotRun) for finding in self.tuned.values())
 
     @property
+    def complete(self) -> bool:
+        """Whether all boosters have been run, whatever came of it."""
+        return all(name in self.tuned and not isinstance(self.tuned[name], NotRun) for name in BOOSTERS)
+
+    @property
     def ours(self) -> Standing | None:
         return self.standing.get("gbun")
 
@@ -155,7 +160,7 @@ def goals(boards: Sequence[Board]) -> list[Row]:
     known = [board for board in ten if board.ours and board.others and not board.untried]
     outright = sum(against_all(board.ours, board.others) == 1 for board in known if board.ours)
     what = f"best of the four boosters, or within noise of it (best outright: {outright})"
-    unknown = len(TEN) - len(ten)
+    unknown = len(TEN) - sum(board.complete for board in ten)
     rows = [goal("; ".join(told), what, _count(held, list(held), unknown) if known else None, least=LEAST_SETS)]
     if late or untried:
         strict = f"the {len(whole)} sets on which all four boosters have a figure"
@@ -177,7 +182,7 @@ def _held(board: Board) -> bool:
 
 
 def _count(held: dict[str, bool], names: Sequence[str], unknown: int) -> int | None:
-    """Nothing, where sets of which nothing is known might decide."""
+    """Nothing, where sets on which not all have been run might decide."""
     count = sum(held[name] for name in names)
     return None if count < LEAST_SETS <= count + unknown else count
 

@@ -69,6 +69,8 @@ def compare(name: str, folder: Path | None, size: int, seconds: float, rounds: i
     """What each learner's rounds took, by its name among "learners". One that fails has the reason in its note."""
     made = partial(starters, name, folder, size, threads, START + 2 * seconds)
     found = _turns(made(MEMORY), rounds, seconds)
+    if absent := [one["note"] for one in found.values() if one["note"].startswith("FileNotFoundError: ")]:
+        raise Absent(absent[0])  # all read the same rows
     for learner in [learner for learner, one in found.items() if "mean" not in one]:
         again = _turns({learner: made(ALONE)[learner]}, rounds, seconds)[learner]
         why = f"measured alone, after the others; beside them: {found[learner]['note']}"
