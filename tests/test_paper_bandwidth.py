@@ -74,7 +74,10 @@ def test_settings_tell_what_learners_are_told(tmp_path):
     assert {learner: cells[f"KDD12.sub, {learner}, 64, 16 hosts"].modules for learner in KINDS} == {
         "GBUN": ["torch"], "LightGBM": ["lightgbm"], "XGBoost": ["xgboost"]
     }  # fmt: skip
-    (tmp_path / "book_crossing").mkdir()  # without files
+    assert cells["book_crossing, GBUN, 64, 16 hosts"].absent == "book_crossing is not in the data folder"
+    (tmp_path / "book_crossing").mkdir()
+    (tmp_path / "book_crossing/some.npz").write_bytes(b"other rows")
+    cells = {cell.name: cell for cell in EXPERIMENT.cells(planned(EXPERIMENT, data=tmp_path))}
     with pytest.raises(Absent, match="book_crossing is not in the data folder: No such file"):
         cells["book_crossing, GBUN, 64, 16 hosts"].run()
 

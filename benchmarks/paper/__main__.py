@@ -74,11 +74,9 @@ class Reporter:
         name, reason = experiment.name, ""
         try:
             cells = experiment.cells(self.plan)
-        except Absent as error:
-            if name in self.wanted:
-                sys.exit(str(error))  # before hours are spent on the others
-            return self._store(name).all(), [], self._reason(name, error)
         except Exception as error:
+            if isinstance(error, Absent) and name in self.wanted:
+                sys.exit(str(error))  # before hours are spent on the others
             return self._store(name).all(), [], self._reason(name, error)
         if name in self.wanted:
             try:

@@ -42,9 +42,14 @@ class Cell:
     seeds: Mapping[str, Any] = field(default_factory=dict)
     """Of rows and learners, for who makes the same again; those that may be chosen are among the settings."""
 
+    missing: str = ""
+    """Why there are no rows for it, where there are none."""
+
     @property
-    def lacking(self) -> list[str]:
-        return [name for name in self.modules if find_spec(name) is None]
+    def absent(self) -> str:
+        """Why it cannot be tried, if it cannot."""
+        lacking = [name for name in self.modules if find_spec(name) is None]
+        return self.missing or (f"not installed: {', '.join(lacking)}" if lacking else "")
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ def run(
     spent = guessed = 0.0
 
     def begun(number: int) -> Finding:
-        ahead = sum(one.guess for one in missing[number:] if not one.lacking)
+        ahead = sum(one.guess for one in missing[number:] if not one.absent)
         left = ahead * (spent / guessed if guessed else 1.0) / jobs
         console.print(f"[{number + 1}/{len(missing)}] {missing[number].name}, about {words(left)} left", markup=False)
         return _measured(missing[number], about)
@@ -176,8 +181,8 @@ def _measured(cell: Cell, about: Callable[[], Mapping[str, Any]]) -> Finding:
     kind = Finding
     for _ in range(2):
         try:
-            if lacking := cell.lacking:
-                raise Absent(f"not installed: {', '.join(lacking)}")
+            if cell.absent:
+                raise Absent(cell.absent)
             found, failed = _as_json(cell.run()), ""
             break
         except Failed as failure:

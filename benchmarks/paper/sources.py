@@ -30,8 +30,9 @@ def sources(folder: Path | None, quick: bool, most_rows: int | None = None) -> d
     return found
 
 
-def is_missing(rows: Rows) -> bool:
-    return rows[1].get("bytes of files") == 0
+def missing_of(data: str, rows: Rows) -> str:
+    """For a cell: why there are no rows, if there are none."""
+    return f"{data} is not in the data folder" if rows[1].get("bytes of files") == 0 else ""
 
 
 def seeds_of(data: str, learner: str) -> dict[str, Any]:
@@ -46,8 +47,7 @@ class First:
         self.folder, self.most = folder, most
 
     def __call__(self) -> tuple[Any, Any]:
-        if self.folder is None:
-            raise Absent(f"{REAL} is in the data folder, and none is given")
+        assert self.folder is not None  # or the cell is missing
         try:
             X, y = data.read(self.folder, REAL)
         except FileNotFoundError as error:

@@ -18,7 +18,6 @@ from benchmarks.paper.accuracy.tuning import RULES, STUDY_SEED, Tuning, tuned
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Plan
 from benchmarks.paper.given import chosen, number
-from benchmarks.speed.timing import Absent
 
 Work = Callable[[], dict[str, Any]]
 
@@ -82,15 +81,15 @@ def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, seeds: 
         settings |= {"learner": learner, "seeds": seeds, "curve": curve, "spaces": contestant.spaces()}
         if fixed := contestant.fixed(one.sparse):
             settings["fixed"] = fixed
-    if one.missing:
-        work: Work = partial(_missing, one.missing)
-    elif learner is None:
-        work = partial(papers_protocol, one.name, plan.data, budget, threads)
+    if learner is None:
+        work: Work = partial(papers_protocol, one.name, plan.data, budget, threads)
     else:
         work = partial(tuned, Tuning(one.name, learner, plan.data, budget, seeds, threads, curve))
-    guess = 0.1 if one.missing else 5.0 + budget * (1.0 if learner is None else 1.0 + 0.6 * seeds + curve)
+    guess = 5.0 + budget * (1.0 if learner is None else 1.0 + 0.6 * seeds + curve)
     packages = contestant.package, *contestant.also, "optuna"
-    return Cell(name, settings, work, guess, packages, (contestant.module, "optuna"), _seeds(learner, seeds))
+    return Cell(
+        name, settings, work, guess, packages, (contestant.module, "optuna"), _seeds(learner, seeds), one.missing
+    )
 
 
 def _seeds(learner: str | None, n: int) -> dict[str, Any]:
@@ -98,7 +97,3 @@ def _seeds(learner: str | None, n: int) -> dict[str, Any]:
     if learner is None:
         return {"split": SPLIT_SEED, "order of the grid": GRID_SEED, "trainings": [0]}
     return {"split": SPLIT_SEED, "validation": VALIDATION_SEED, "study": STUDY_SEED, "trainings": list(range(n))}
-
-
-def _missing(why: str) -> dict[str, Any]:
-    raise Absent(why)

@@ -24,7 +24,7 @@ from benchmarks.paper.bandwidth.tables import tables
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.experiment import Experiment, Plan
 from benchmarks.paper.given import chosen, number, numbers
-from benchmarks.paper.sources import Rows, is_missing, seeds_of, sources
+from benchmarks.paper.sources import Rows, missing_of, seeds_of, sources
 from benchmarks.speed.timing import Failed
 
 TEXT = """The paper: Spark on 16 machines, KDD12.sub, the bandwidth of each limited from 1 GB/s to 100 KB/s, 64 and 1024
@@ -92,8 +92,9 @@ def _cell(
     own |= {"seconds": limits.seconds, "most seconds": limits.most, **settings(learner, size, n_hosts)}
     run = partial(measured, learner, source, size, n_hosts, bandwidths, limits)
     name = f"{data}, {learner}, {size}, {'alone' if n_hosts == 1 else f'{n_hosts} hosts'}"
-    guess = 0.1 if is_missing(rows) else GUESSES.get((learner, size), 180.0) if bandwidths else 60.0
-    return Cell(name, own, run, guess, PACKAGES[learner], [MODULES[learner]], seeds_of(data, learner))
+    guess = GUESSES.get((learner, size), 180.0) if bandwidths else 60.0
+    needed, seeds = [MODULES[learner]], seeds_of(data, learner)
+    return Cell(name, own, run, guess, PACKAGES[learner], needed, seeds, missing_of(data, rows))
 
 
 EXPERIMENT = Experiment("bandwidth", "Slow networks", TEXT, cells, tables, draw, options)

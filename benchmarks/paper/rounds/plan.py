@@ -55,14 +55,9 @@ def cells(plan: Plan) -> list[Cell]:
         settings = {"data": one.name, "source": one.source, "bytes": one.size, "seconds": seconds, "size": size}
         settings |= {"threads": plan.threads, "memory": [MEMORY, ALONE], "rounds": [LEAST_ROUNDS, rounds]}
         work = partial(compare, one.name, plan.data, size, seconds, rounds, plan.threads)
-        guess = 0.1 if one.missing else len(TITLES) * (1.5 * seconds + 4.0)
-        run = partial(_missing, one.missing) if one.missing else work
-        found.append(Cell(one.name, settings, run, guess, PACKAGES, PEERS, {"split": SPLIT_SEED, **SEEDS}))
+        guess, seeds = len(TITLES) * (1.5 * seconds + 4.0), {"split": SPLIT_SEED, **SEEDS}
+        found.append(Cell(one.name, settings, work, guess, PACKAGES, PEERS, seeds, one.missing))
     return found
-
-
-def _missing(why: str) -> dict[str, Any]:
-    raise Absent(why)
 
 
 def compare(name: str, folder: Path | None, size: int, seconds: float, rounds: int, threads: int) -> dict[str, Any]:

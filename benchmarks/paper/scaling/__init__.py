@@ -23,7 +23,7 @@ from benchmarks.paper.given import chosen, number, numbers
 from benchmarks.paper.scaling.paper import KDD12_ALL_FEATURES, KDD12_ALL_ROWS
 from benchmarks.paper.scaling.picture import draw
 from benchmarks.paper.scaling.tables import KDD12, tables
-from benchmarks.paper.sources import QUICK_ROWS, REAL, Rows, is_missing, seeds_of, sources
+from benchmarks.paper.sources import QUICK_ROWS, REAL, Rows, missing_of, seeds_of, sources
 from benchmarks.speed.data import KDD12_FEATURES, Source, clicks
 from benchmarks.speed.timing import Failed
 
@@ -112,9 +112,9 @@ def _cell(data: str, rows: Rows, learner: str, size: int, n_workers: int, second
     source, about = rows
     own = {"data": data, **about, "workers": n_workers, "seconds": seconds, **settings(learner, size, n_workers)}
     run = partial(measured, learner, source, size, n_workers, seconds)
-    guess = 0.1 if is_missing(rows) else 120.0 if data == KDD12 or size > 64 else 40.0
+    guess = 120.0 if data == KDD12 or size > 64 else 40.0
     name, needed = f"{data}, {learner}, {size}, {n_workers} workers", [MODULES[learner]]
-    return Cell(name, own, run, guess, PACKAGES[learner], needed, seeds_of(data, learner))
+    return Cell(name, own, run, guess, PACKAGES[learner], needed, seeds_of(data, learner), missing_of(data, rows))
 
 
 def measured(
