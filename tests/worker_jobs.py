@@ -239,4 +239,4 @@ def lost_before(how):
         if how == "frozen":
             os.kill(os.getpid(), signal.SIGSTOP)
         raise ValueError("its data is gone")
-    distributed.train({"n_neurons": 16}, mine(rows(n=300)), 3, timeout=TIMEOUT)
+    distributed.train({"n_neurons": 16}, mine(rows(n=300)), 3, timeout=5 * TIMEOUT)
