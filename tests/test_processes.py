@@ -194,7 +194,7 @@ def test_shares_that_are_empty_of_one_row_of_one_class_or_of_few_columns():
 def test_a_worker_that_is_lost_before_it_trains_ends_the_job_too(how):
     began = time.monotonic()
     with pytest.raises(WorkerError, match="worker 1 of 3 failed"):
-        distributed.launch(jobs.lost_before, 3, (how,), timeout=5 * jobs.TIMEOUT)  # the others connect meanwhile, on a busy machine
+        distributed.launch(jobs.lost_before, 3, (how,), timeout=5 * jobs.TIMEOUT)  # others connect meanwhile
     assert time.monotonic() - began < 60.0
 
 
