@@ -2,17 +2,21 @@
 
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes import the same modules: compiled once is enough
 
-.PHONY: demo test check setup bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
+.PHONY: demo test check static setup setup-all bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
 	.venv/bin/gbun demo --output results/demo
 
-test: check ## everything: style, types, import direction, tests, doctests
+check: setup static ## style, types, import direction and the fast tests: needs no root, no Java and no browser
+	rm -rf src/gbun/kernels/__pycache__
+	.venv/bin/pytest -m "not slow" -n 2 --dist loadgroup
+
+test: setup-all static ## style, types, import direction and all tests
 	rm -rf src/gbun/kernels/__pycache__
 	.venv/bin/pytest -n 3 --dist loadgroup
 
-check: setup ## style, types, import direction
+static: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
@@ -21,16 +25,19 @@ check: setup ## style, types, import direction
 setup: ## .venv for development
 	@scripts/setup.sh dev
 
+setup-all: ## .venv for development, Java and a browser
+	@scripts/setup.sh dev programs
+
 bench-speed: setup ## make bench-speed [DATA=folder] [ARGS="--quick"]
 	.venv/bin/python -m benchmarks.speed $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-network: setup ## make bench-network [ARGS="--quick"]; root, Linux and iproute2
 	.venv/bin/python -m benchmarks.network $(ARGS)
 
-bench-spark: setup ## make bench-spark [DATA=folder] [ARGS="--quick"]; Java 17
+bench-spark: setup-all ## make bench-spark [DATA=folder] [ARGS="--quick"]; Java 17
 	.venv/bin/python -m benchmarks.spark $(if $(DATA),--data "$(DATA)") $(ARGS)
 
-benchmark-report: setup ## make benchmark-report DATA=folder [ARGS="--only accuracy"]: the paper's experiments, docs/benchmarks
+benchmark-report: setup-all ## make benchmark-report DATA=folder [ARGS="--only accuracy"]: the paper's experiments, docs/benchmarks
 	@test -n "$(DATA)$(findstring --quick,$(ARGS))" || { echo 'usage: make benchmark-report DATA=folder-of-data-sets [ARGS="--only accuracy"], or ARGS=--quick'; exit 2; }
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	.venv/bin/python -m benchmarks.paper $(if $(DATA),--data "$(DATA)") $(ARGS)

@@ -31,5 +31,5 @@ def handed_over(monkeypatch):
     """Other threads get work however little it is: tests of threads have few rows."""
     from gbun.kernels import linear, threads
 
-    monkeypatch.setattr(threads, "LITTLE", 0)
-    monkeypatch.setattr(linear, "ENTRIES", 1)
+    monkeypatch.setattr(threads, "MIN_PARALLEL_OPERATIONS", 0)
+    monkeypatch.setattr(linear, "MIN_PIECE_ENTRIES", 1)

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Makes .venv ready: scripts/setup.sh EXTRAS installs gbun from this folder with the extras of pyproject.toml, e.g.
-# "dev" or "plots,frames,peers". Does nothing when they are there and pyproject.toml has not changed since.
+# Makes .venv ready: scripts/setup.sh EXTRAS [programs] installs gbun from this folder with the extras of pyproject.toml,
+# e.g. "dev" or "plots,frames,peers". Does nothing when they are there and pyproject.toml has not changed since.
+# With "programs" it also installs Java for Spark and a browser for reports, where that is possible.
 set -eu
 cd "$(dirname "$0")/.."
 extras=$1
+programs=${2:-}
 
 find_python() {
     for name in python3 python3.13 python3.12 python3.11 python3.10 python3.14 python; do
@@ -24,11 +26,15 @@ apt_install() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# A copy of pyproject.toml tells what was installed. "dev" has all the other extras in it.
+# A copy of pyproject.toml tells what was installed. "dev" has all the other extras in it. The version is in src/gbun.
+is_current() {
+    .venv/bin/python -c 'import gbun, importlib.metadata as m, sys; sys.exit(gbun.__version__ != m.version("gbun"))' 2>/dev/null
+}
+
 is_ready() {
     for installed in "$extras" dev; do
         if cmp -s pyproject.toml ".venv/installed-$installed.toml"; then
-            .venv/bin/python -c 'import gbun' 2>/dev/null && return
+            is_current && return
         fi
     done
     return 1
@@ -57,10 +63,6 @@ have_java() {
     [ "${version:-0}" -ge 17 ]
 }
 
-wants_java() {
-    case ",$extras," in *,dev,* | *,spark,*) ! have_java ;; *) false ;; esac
-}
-
 # The report of benchmarks.paper is checked in a browser.
 have_browser() {
     for name in chromium chromium-browser google-chrome google-chrome-stable chrome microsoft-edge; do
@@ -69,15 +71,11 @@ have_browser() {
     return 1
 }
 
-wants_browser() {
-    case ",$extras," in *,dev,*) ! have_browser ;; *) false ;; esac
-}
-
-if wants_browser; then
+if [ "$programs" = programs ] && ! have_browser; then
     apt_install chromium ||
         echo "setup: no Chromium found, reports of benchmarks stay unchecked; on Debian: apt-get install chromium" >&2
 fi
-if wants_java; then
+if [ "$programs" = programs ] && ! have_java; then
     apt_install openjdk-17-jre-headless ||
         echo "setup: no Java >= 17 found, gbun.spark and its tests need it; on Debian and Ubuntu: apt-get install openjdk-17-jre-headless" >&2
 fi

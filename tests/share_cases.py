@@ -1,4 +1,4 @@
-"""Rows in all their forms, shares of them, and workers that read them."""
+"""Rows in every accepted form, shares of them, and workers that read these shares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import scipy.sparse
 
 from gbun.collectives.threads import in_threads
 from gbun.config import Parameters
-from gbun.problem import Dataset, named_sets, read
+from gbun.problem import Dataset, named_sets, read_problem
 
 SIZES = [1, 2, 3, 7]
 N = 60
@@ -38,71 +38,67 @@ FORMS = {
 
 
 def take(X, rows):
-    """Some rows, in whatever form they are."""
+    """Return some rows of X in any form."""
     if isinstance(X, list):
         return [X[i] for i in rows]
     return X.iloc[rows] if isinstance(X, (pd.DataFrame, pd.Series)) else X[rows]
 
 
-def division(size, seed=0, n=N):
-    """Rows at random among workers: from three on the first has none, from four on the last a single one."""
-    rng = np.random.default_rng(seed)
+def divide(data, size, seed=0):
+    """Divide rows at random among workers; of three or more the first has none, of four or more the last has one."""
+    rng, n = np.random.default_rng(seed), len(data[1])
     owner = rng.integers(int(size > 2), size - int(size > 3), size=n)
     if size > 3:
         owner[rng.integers(n)] = size - 1
-    return [np.flatnonzero(owner == rank) for rank in range(size)]
+    rows = [np.flatnonzero(owner == rank) for rank in range(size)]
+    return rows, [tuple(None if part is None else take(part, indices) for part in data) for indices in rows]
 
 
-def everywhere(size, work):
-    """What `work` gives on each worker, or the error it raises there. Who waits for ever is found out."""
+def run_everywhere(size, work):
+    """Return the result of `work` on each worker, or the error it raised there."""
 
-    def caught(collective):
+    def run(collective):
         try:
             return work(collective)
         except Exception as error:
             return error
 
-    return in_threads(size, caught, timeout=20.0)
+    return in_threads(size, run)
 
 
-def problems(shares, evals=None, task=None, initial=None, **parameters):
-    """What `read` makes of a tuple (X, y[, weight[, margin]]) of each worker."""
-    given = [Parameters(**parameters) for _ in shares]
+def read_shares(shares, evals=None, task=None, initial=None, **parameters):
+    """Return the problem, or the error, of each worker, given its (X, y[, weight[, margin]])."""
+    of_workers = [Parameters(**parameters) for _ in shares]
 
     def work(collective):
         rank = collective.rank
         sets = named_sets({} if evals is None else evals[rank])
-        return read(given[rank], Dataset(*shares[rank]), sets, initial, task, collective)
+        return read_problem(of_workers[rank], Dataset(*shares[rank]), sets, initial, task, collective)
 
-    return everywhere(len(shares), work)
-
-
-def divided(data, size, seed=0):
-    rows = division(size, seed, len(data[1]))
-    return rows, [tuple(None if part is None else take(part, own) for part in data) for own in rows]
+    return run_everywhere(len(shares), work)
 
 
-def same_features(found, wanted):
-    assert found.n_rows == wanted.n_rows
-    assert (found.dense is None, found.sparse is None) == (wanted.dense is None, wanted.sparse is None)
-    if found.dense is not None:
-        np.testing.assert_array_equal(found.dense, wanted.dense)
-    if found.sparse is not None:
+def assert_same_features(features, expected):
+    assert features.n_rows == expected.n_rows
+    assert (features.dense is None, features.sparse is None) == (expected.dense is None, expected.sparse is None)
+    if features.dense is not None:
+        np.testing.assert_array_equal(features.dense, expected.dense)
+    if features.sparse is not None:
         for part in ("indptr", "ids", "values"):
-            np.testing.assert_array_equal(getattr(found.sparse, part), getattr(wanted.sparse, part))
+            np.testing.assert_array_equal(getattr(features.sparse, part), getattr(expected.sparse, part))
 
 
-def same_classes(found, wanted):
-    if wanted is None:
-        assert found is None
+def assert_same_classes(classes, expected):
+    if expected is None:
+        assert classes is None
     else:
-        assert found.dtype == wanted.dtype
-        np.testing.assert_array_equal(found, wanted)
+        assert classes.dtype == expected.dtype
+        np.testing.assert_array_equal(classes, expected)
 
 
-def told(errors, *words, kind=ValueError):
-    """All workers say the same."""
+def assert_errors(errors, *texts, kind=ValueError):
+    """Check that every worker raised an error of this kind with all of the texts."""
     for error in errors:
         assert isinstance(error, kind), repr(error)
-        missing = [word for word in words if word not in str(error)]
+        missing = [text for text in texts if text not in str(error)]
         assert not missing, f"{missing} not in: {error}"

@@ -1,4 +1,4 @@
-"""Workers with a share of the rows each read them as one worker would that has them all."""
+"""Workers read their shares of the rows as a single worker reads all rows."""
 
 from __future__ import annotations
 
@@ -9,35 +9,51 @@ import pytest
 import scipy.sparse
 
 import gbun
+from gbun.collectives import Solo
 from gbun.collectives.threads import in_threads
 from gbun.config import Parameters
 from gbun.data.ingest import ingest
-from gbun.problem import Dataset, read
-from share_cases import CITY, FORMS, FRAME, NUMBERS, SIZES, N, Y, divided, problems, same_classes, same_features, take
+from gbun.problem import Dataset, read_problem
+from tests.share_cases import (
+    CITY,
+    FORMS,
+    FRAME,
+    NUMBERS,
+    SIZES,
+    N,
+    Y,
+    assert_same_classes,
+    assert_same_features,
+    divide,
+    read_shares,
+    take,
+)
 
 # Features
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("form", FORMS)
-def test_shares_are_read_as_the_whole(form, size):
-    whole = read(Parameters(), Dataset(FORMS[form], Y), {})
+def test_features_of_shares_are_those_of_all_rows(form, size):
+    single = read_problem(Parameters(), Dataset(FORMS[form], Y), {}, collective=Solo())
+    assert_same_features(single.shard.features, ingest(FORMS[form])[0])
     for seed in range(3):
-        rows, shares = divided((FORMS[form], Y), size, seed)
-        for own, found in zip(rows, problems(shares), strict=True):
-            assert found.schema == whole.schema
-            assert found.collective.size == size
-            same_features(found.shard.features, whole.shard.features.take(own))
-            np.testing.assert_array_equal(found.shard.y, Y[own])
+        rows, shares = divide((FORMS[form], Y), size, seed)
+        for indices, problem in zip(rows, read_shares(shares), strict=True):
+            assert problem.schema == single.schema
+            assert problem.collective.size == size
+            assert_same_features(problem.shard.features, single.shard.features.take(indices))
+            np.testing.assert_array_equal(problem.shard.y, Y[indices])
 
 
 def test_64_workers_and_few_rows():
-    whole = read(Parameters(), Dataset(FRAME[:20], np.array(CITY[:4] * 5)), {})
-    rows, shares = divided((FRAME[:20], np.array(CITY[:4] * 5)), 64)
-    for own, found in zip(rows, problems(shares), strict=True):
-        assert found.schema == whole.schema
-        same_features(found.shard.features, whole.shard.features.take(own))
-        same_classes(found.target.classes, whole.target.classes)
+    data = FRAME[:20], np.array(CITY[:4] * 5)
+    single = read_problem(Parameters(), Dataset(*data), {})
+    rows, shares = divide(data, 64)
+    for indices, problem in zip(rows, read_shares(shares), strict=True):
+        assert problem.schema == single.schema
+        assert_same_features(problem.shard.features, single.shard.features.take(indices))
+        assert_same_classes(problem.target.classes, single.target.classes)
 
 
 EMPTY = {
@@ -53,20 +69,19 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("form", ["array", "csr", "pandas", "categories", "dicts", "tokens"])
-@pytest.mark.parametrize("nothing", EMPTY.values(), ids=EMPTY)
-def test_an_empty_share_of_any_form_follows_the_others(form, nothing):
-    whole = read(Parameters(), Dataset(FORMS[form], Y), {})
-    for first, second in (((nothing, []), (FORMS[form], Y)), ((FORMS[form], Y), (nothing, np.zeros((0, 1))))):
-        found = problems([first, second])
-        assert [p.schema for p in found] == [whole.schema] * 2
-        for problem in found:
+@pytest.mark.parametrize("empty", EMPTY.values(), ids=EMPTY)
+def test_empty_share_of_any_form_takes_the_form_of_the_others(form, empty):
+    single = read_problem(Parameters(), Dataset(FORMS[form], Y), {})
+    for first, second in (((empty, []), (FORMS[form], Y)), ((FORMS[form], Y), (empty, np.zeros((0, 1))))):
+        for problem in read_shares([first, second]):
+            assert problem.schema == single.schema
+            assert problem.shard.n_rows in (0, N)
             rows = np.arange(problem.shard.n_rows)
-            assert len(rows) in (0, N)
-            same_features(problem.shard.features, whole.shard.features.take(rows))
+            assert_same_features(problem.shard.features, single.shard.features.take(rows))
 
 
-def trimmed(X):
-    """A sparse matrix that ends at its last column with an entry, as a file of its own would."""
+def trim(X):
+    """Cut a sparse matrix off after its last column with an entry, as a file of a share would be."""
     X = scipy.sparse.csr_array(X)
     return scipy.sparse.csr_array((X.data, X.indices, X.indptr), (X.shape[0], int(X.indices.max(initial=-1)) + 1))
 
@@ -74,23 +89,23 @@ def trimmed(X):
 @pytest.mark.parametrize("size", SIZES)
 def test_sparse_shares_have_as_many_columns_as_the_widest(size):
     X = scipy.sparse.csr_array(np.diag([0.0, 0.0, *range(1, 9), 0.0])[:, :10])
-    y, whole = np.arange(11.0), read(Parameters(), Dataset(X, np.arange(11.0)), {"t": Dataset(X, np.arange(11.0))})
-    rows, shares = divided((X, y), size)
-    shares = [(trimmed(x), t) for x, t in shares]
+    y, single = np.arange(11.0), read_problem(Parameters(), Dataset(X, np.arange(11.0)), {})
+    rows, shares = divide((X, y), size)
+    shares = [(trim(x), t) for x, t in shares]
     assert size == 1 or len({x.shape[1] for x, _ in shares}) > 1
-    assert trimmed(X[:2]).shape == (2, 0)  # a share may have rows, and no column
-    shares.append((trimmed(X[:2]), y[:2]))
-    sets = [{"t": share} for share in shares]
-    for own, found in zip([*rows, [0, 1]], problems(shares, sets), strict=True):
-        assert found.schema == whole.schema
-        for shard in (found.shard, found.shards["t"]):
-            same_features(shard.features, whole.shard.features.take(np.array(own, dtype=int)))
+    assert trim(X[:2]).shape == (2, 0)  # a share may have rows and no column
+    shares.append((trim(X[:2]), y[:2]))
+    found = read_shares(shares, [{"t": share} for share in shares])
+    for indices, problem in zip([*rows, [0, 1]], found, strict=True):
+        assert problem.schema == single.schema
+        for shard in (problem.shard, problem.shards["t"]):
+            assert_same_features(shard.features, single.shard.features.take(np.array(indices, dtype=int)))
 
 
-def test_a_sparse_share_of_a_set_may_be_narrow_where_training_was_dense():
+def test_sparse_share_of_an_evaluation_set_may_be_narrow_where_training_was_dense():
     X = np.diag([0.0, 0.0, *range(1, 7)])
-    sets = [{"t": (trimmed(X[:4]), Y[:4])}, {"t": (trimmed(X[4:]), Y[4:8])}]
-    first, second = problems([(X[:4], Y[:4]), (X[4:], Y[4:8])], sets)
+    sets = [{"t": (trim(X[:4]), Y[:4])}, {"t": (trim(X[4:]), Y[4:8])}]
+    first, second = read_shares([(X[:4], Y[:4]), (X[4:], Y[4:8])], sets)
     np.testing.assert_array_equal(first.shards["t"].features.dense, X[:4])
     np.testing.assert_array_equal(second.shards["t"].features.dense, X[4:])
 
@@ -110,59 +125,58 @@ COLUMNS = {
     "integers and floats": ([[1, 2, 3], [0.5, np.nan, 2.0]], False),
     "truth values and integers": ([[True, False, True], pd.Series([1, None, 0], dtype="Int64")], False),
     "objects that are numbers": ([pd.Series([1, None, 2.5], dtype=object), [1.0, 2.0, 3.0]], False),
-    "nothing at all": ([[np.nan] * 3, [np.nan] * 3], False),
-    "nothing, of objects": ([NONE, [np.nan] * 3], True),
+    "all missing": ([[np.nan] * 3, [np.nan] * 3], False),
+    "all missing, of objects": ([NONE, [np.nan] * 3], True),
 }
 
 
 @pytest.mark.parametrize(("shares", "categorical"), COLUMNS.values(), ids=COLUMNS)
-def test_columns_of_frames_play_one_part(shares, categorical):
-    parts = [pd.DataFrame({"x": [0.5, 1.5, 2.5], "z": values}) for values in shares]
-    text = [[None if pd.isna(v) else str(v).removesuffix(".0") for v in p["z"].astype(object)] for p in parts]
-    for turned in (False, True):
-        order = [1, 0] if turned else [0, 1]
-        whole = pd.DataFrame({"x": [0.5, 1.5, 2.5] * 2})
-        if categorical:
-            whole["z"] = pd.Series([v for i in order for v in text[i]], dtype=object)
-        else:
-            whole["z"] = np.concatenate([parts[i]["z"].to_numpy(float, na_value=np.nan) for i in order])
-        wanted, schema = ingest(whole)
-        found = problems([(parts[order[0]], Y[:3]), ([], []), (parts[order[1]], Y[3:6])])
-        assert {p.schema for p in found} == {schema}
-        assert (schema.kind == "frame") == categorical
-        for problem, rows in zip(found, (range(3), range(0), range(3, 6)), strict=True):
-            same_features(problem.shard.features, wanted.take(np.array(rows, dtype=int)))
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_column_of_a_frame_is_numbers_or_categories_on_all_workers(shares, categorical, order):
+    parts = [pd.DataFrame({"x": [0.5, 1.5, 2.5], "z": shares[i]}) for i in order]
+    X = pd.DataFrame({"x": [0.5, 1.5, 2.5] * 2})
+    if categorical:
+        values = [value for part in parts for value in part["z"].astype(object)]
+        X["z"] = pd.Series([None if pd.isna(v) else str(v).removesuffix(".0") for v in values], dtype=object)
+    else:
+        X["z"] = np.concatenate([part["z"].to_numpy(float, na_value=np.nan) for part in parts])
+    expected, schema = ingest(X)
+    assert (schema.kind == "frame") == categorical
+    found = read_shares([(parts[0], Y[:3]), ([], []), (parts[1], Y[3:6])])
+    for problem, rows in zip(found, (range(3), range(0), range(3, 6)), strict=True):
+        assert problem.schema == schema
+        assert_same_features(problem.shard.features, expected.take(np.array(rows, dtype=int)))
 
 
-def test_an_evaluation_set_may_have_a_column_that_one_share_is_missing():
+def test_share_of_an_evaluation_set_may_miss_a_column():
     numbers, words = FRAME[["age", "size"]], FRAME[["age", "city"]]
     for frame, column in ((numbers, "size"), (words, "city")):
-        nothing = frame[:4].assign(**{column: pd.Series([None] * 4, dtype=object)})
-        found = problems([(frame, Y), (frame, Y)], [{"t": (nothing, Y[:4])}, {"t": (frame[4:], Y[4:])}])
-        wanted, schema = ingest(frame.assign(**{column: frame[column].where(np.arange(N) >= 4)}))
+        missing = frame[:4].assign(**{column: pd.Series([None] * 4, dtype=object)})
+        found = read_shares([(frame, Y), (frame, Y)], [{"t": (missing, Y[:4])}, {"t": (frame[4:], Y[4:])}])
+        expected, schema = ingest(frame.assign(**{column: frame[column].where(np.arange(N) >= 4)}))
         assert found[0].schema == schema
-        same_features(found[0].shards["t"].features, wanted.block(0, 4))
-        same_features(found[1].shards["t"].features, wanted.block(4, N))
+        assert_same_features(found[0].shards["t"].features, expected.block(0, 4))
+        assert_same_features(found[1].shards["t"].features, expected.block(4, N))
 
 
 def test_shares_of_several_libraries():
-    named = FRAME[["age", "size"]]
-    found = problems([(named.to_numpy(), Y), (named, Y), (pl.DataFrame(named), Y)])
-    assert {p.schema for p in found} == {ingest(named)[1]}
-    nothing = pl.DataFrame({"age": Y, "city": [None] * N})
-    wanted = ingest(pd.DataFrame(nothing.to_dict(as_series=False)).astype({"city": object}))[0]
+    numbers = FRAME[["age", "size"]]
+    found = read_shares([(numbers.to_numpy(), Y), (numbers, Y), (pl.DataFrame(numbers), Y)])
+    assert {p.schema for p in found} == {ingest(numbers)[1]}
+    missing = pl.DataFrame({"age": Y, "city": [None] * N})
+    expected = ingest(pd.DataFrame(missing.to_dict(as_series=False)).astype({"city": object}))[0]
     for words in (FRAME[["age", "city"]], pl.DataFrame(FRAME[["age", "city"]])):
-        found = problems([(nothing, Y), (words, Y)])
+        found = read_shares([(missing, Y), (words, Y)])
         assert {p.schema for p in found} == {ingest(words)[1]}
-        same_features(found[0].shard.features, wanted)
+        assert_same_features(found[0].shard.features, expected)
 
 
-def test_rows_without_entries_follow_the_others():
+def test_rows_without_entries_take_the_form_of_the_others():
     for empty, row in (({}, {"a": 1.0}), ([], ["a"])):
-        found = problems([([empty, empty], Y[:2]), ([row, empty], Y[:2])])
-        wanted, schema = ingest([empty, row])
+        found = read_shares([([empty, empty], Y[:2]), ([row, empty], Y[:2])])
+        expected, schema = ingest([empty, row])
         assert [p.schema for p in found] == [schema] * 2
-        same_features(found[0].shard.features, wanted.take(np.array([0, 0])))
+        assert_same_features(found[0].shard.features, expected.take(np.array([0, 0])))
 
 
 # Targets
@@ -192,25 +206,25 @@ TARGETS = {
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("y", "task", "parameters"), TARGETS.values(), ids=TARGETS)
-def test_targets_of_shares_are_those_of_the_whole(y, task, parameters, size):
+def test_targets_of_shares_are_those_of_all_rows(y, task, parameters, size):
     X = NUMBERS
-    whole = read(Parameters(**parameters), Dataset(X, y), {"t": Dataset(X, y)}, task=task)
+    single = read_problem(Parameters(**parameters), Dataset(X, y), {"t": Dataset(X, y)}, task=task)
     for seed in range(2):
-        rows, shares = divided((X, y), size, seed)
+        rows, shares = divide((X, y), size, seed)
         sets = [{"t": (X[::-1], take(y, range(N - 1, -1, -1)))}] + [{"t": ([], [])}] * (size - 1)
-        for own, found in zip(rows, problems(shares, sets, task, **parameters), strict=True):
-            assert found.target.task == whole.target.task
-            assert found.target.objective == whole.target.objective
-            same_classes(found.target.classes, whole.target.classes)
-            for y_found, y_whole in ((found.target.y, whole.target.y), (found.shard.y, whole.shard.y)):
-                np.testing.assert_array_equal(y_found, y_whole[own])
-                assert y_found.dtype == np.float64
-                assert y_found.ndim == y_whole.ndim
-            assert found.shards["t"].y.shape[1:] == whole.shard.y.shape[1:]
+        for indices, problem in zip(rows, read_shares(shares, sets, task, **parameters), strict=True):
+            assert problem.target.task == single.target.task
+            assert problem.target.objective == single.target.objective
+            assert_same_classes(problem.target.classes, single.target.classes)
+            for local, expected in ((problem.target.y, single.target.y), (problem.shard.y, single.shard.y)):
+                np.testing.assert_array_equal(local, expected[indices])
+                assert local.dtype == np.float64
+                assert local.ndim == expected.ndim
+            assert problem.shards["t"].y.shape[1:] == single.shard.y.shape[1:]
 
 
-def test_classes_are_all_that_any_worker_has():
-    found = problems([(NUMBERS[:3], [1] * 3), (NUMBERS[:1], [7]), (NUMBERS[:2], [4, 1])], task="classification")
+def test_classes_are_those_of_all_workers():
+    found = read_shares([(NUMBERS[:3], [1] * 3), (NUMBERS[:1], [7]), (NUMBERS[:2], [4, 1])], task="classification")
     for problem, y in zip(found, ([0, 0, 0], [2], [1, 0]), strict=True):
         assert problem.target.classes.tolist() == [1, 4, 7]
         assert problem.target.y.tolist() == y
@@ -225,62 +239,49 @@ KINDS = {
     "words of two lengths": ([["a", "b"], ["ccc", "a"]], None),
     "objects and integers": ([np.array([1, 2], dtype=object), np.array([2, 3])], None),
     "objects and floats are numbers": ([np.array([1, 2], dtype=object), np.array([2.5, 3])], "regression"),
-    "tiny ones and others": ([[1e-35, 0.0], [1.0, 2.0]], None),
+    "tiny numbers and others": ([[1e-35, 0.0], [1.0, 2.0]], None),
 }
 
 
 @pytest.mark.parametrize(("shares", "task"), KINDS.values(), ids=KINDS)
-def test_kinds_of_targets_are_those_of_all_put_together(shares, task):
-    whole = read(Parameters(), Dataset(NUMBERS[:4], np.concatenate(shares)), {}, task=task)
-    found = problems([(NUMBERS[:2], shares[0]), (NUMBERS[:2], shares[1]), ([], [])], task=task)
+def test_type_of_targets_is_that_of_the_concatenated_shares(shares, task):
+    single = read_problem(Parameters(), Dataset(NUMBERS[:4], np.concatenate(shares)), {}, task=task)
+    found = read_shares([(NUMBERS[:2], shares[0]), (NUMBERS[:2], shares[1]), ([], [])], task=task)
     for problem, rows in zip(found, ([0, 1], [2, 3], []), strict=True):
-        assert problem.target.task == whole.target.task
-        same_classes(problem.target.classes, whole.target.classes)
-        np.testing.assert_array_equal(problem.target.y, whole.target.y[rows])
+        assert problem.target.task == single.target.task
+        assert_same_classes(problem.target.classes, single.target.classes)
+        np.testing.assert_array_equal(problem.target.y, single.target.y[rows])
 
 
 def test_weights_may_be_zero_on_a_worker_and_margins_missing_on_an_empty_one():
-    zero, margin = np.zeros(N), np.ones((N, 3))
-    labels = np.arange(N) % 3
-    shares = [(NUMBERS, labels, zero, margin), ([], [], None, None), (NUMBERS, labels, None, margin)]
-    found = problems(shares, [{"t": share} for share in shares], "classification")
+    margin, labels = np.ones((N, 3)), np.arange(N) % 3
+    shares = [(NUMBERS, labels, np.zeros(N), margin), ([], [], None, None), (NUMBERS, labels, None, margin)]
+    found = read_shares(shares, [{"t": share} for share in shares], "classification")
     for problem, n in zip(found, (N, 0, N), strict=True):
         for shard in (problem.shard, problem.shards["t"]):
             assert shard.base_margin.shape == (n, 3)
             assert shard.weight.shape == (n,)
-    found = problems([(NUMBERS, labels), ([], [], [], [])], task="classification")
+    found = read_shares([(NUMBERS, labels), ([], [], [], [])], task="classification")
     assert [p.shard.base_margin for p in found] == [None, None]
 
 
-def test_a_model_is_continued_by_all():
+def test_model_is_continued_by_all_workers():
     X, y = NUMBERS, np.array(["a", "b", "c"])[np.arange(N) % 3]
     for form in (np.asarray, scipy.sparse.csr_array):
         initial = gbun.train({"n_neurons": 4, "init": "constant"}, (form(X), y), 1)
-        found = problems([(form(X[:3]), y[:3]), ([], []), (form(X[3:]), y[3:])], initial=initial)
+        found = read_shares([(form(X[:3]), y[:3]), ([], []), (form(X[3:]), y[3:])], initial=initial)
         for problem, rows in zip(found, (range(3), range(0), range(3, N)), strict=True):
             assert problem.schema == initial.description.schema
-            same_classes(problem.target.classes, initial.classes)
-            same_features(problem.shard.features, ingest(form(X))[0].take(np.array(rows, dtype=int)))
+            assert_same_classes(problem.target.classes, initial.classes)
+            assert_same_features(problem.shard.features, ingest(form(X))[0].take(np.array(rows, dtype=int)))
 
 
-def test_all_workers_have_the_first_ones_seed():
-    drawn = [np.random.default_rng(seed) for seed in (1, 2, 3)]
+def test_all_workers_use_the_seed_of_the_root():
+    generators = [np.random.default_rng(seed) for seed in (1, 2, 3)]
 
     def work(collective):
-        return read(Parameters(random_state=drawn[collective.rank]), Dataset(NUMBERS, Y), {}, collective=collective)
+        parameters = Parameters(random_state=generators[collective.rank])
+        return read_problem(parameters, Dataset(NUMBERS, Y), {}, collective=collective)
 
     assert {p.seed for p in in_threads(3, work)} == {int(np.random.default_rng(1).integers(2**31))}
-    assert {p.parameters.random_state for p in problems([(NUMBERS, Y)] * 3, random_state=5)} == {5}
-
-
-class Silent:
-    """A cluster of one that has nobody to talk to."""
-
-    rank, size = 0, 1
-
-
-def test_one_worker_sends_nothing():
-    for form in FORMS.values():
-        problem = read(Parameters(), Dataset(form, Y), {"t": Dataset(form, Y)}, None, None, Silent())
-        same_features(problem.shard.features, ingest(form)[0])
-    read(Parameters(), Dataset(NUMBERS, CITY[:4] * 15), {}, None, None, Silent())
+    assert {p.parameters.random_state for p in read_shares([(NUMBERS, Y)] * 3, random_state=5)} == {5}

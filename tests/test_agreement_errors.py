@@ -1,20 +1,17 @@
-"""Where one share is bad, or shares do not go together, all workers raise, and none waits for who has gone."""
+"""If one share is bad, or shares do not match, all workers raise and none waits for a message."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import pytest
 import scipy.sparse
 
 from gbun import agreement, targets
-from gbun.agreement import decided, together
-from gbun.collectives import WorkerError
+from gbun.agreement import decide_at_root, run_or_raise_everywhere
+from gbun.collectives import Solo, WorkerError
 from gbun.collectives.threads import in_threads
-from gbun.config import Parameters
-from gbun.problem import Dataset, read
-from share_cases import FRAME, NUMBERS, Y, everywhere, problems, told
+from gbun.training import train
+from tests.share_cases import FRAME, NUMBERS, Y, assert_errors, read_shares, run_everywhere
 
 X, SHORT = NUMBERS[:4], Y[:4]
 HOLE = np.array([1.0, np.nan, 2.0, 3.0])
@@ -34,32 +31,31 @@ FAULTS = {
 
 @pytest.mark.parametrize(("bad", "text"), FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_bad_share_is_named_to_all(bad, text, rank):
+def test_error_of_a_bad_share_is_known_to_all_workers(bad, text, rank):
     good = (X, SHORT, np.ones(4), np.ones(4)) if len(bad) == 4 else (X, SHORT)
-    shares = [bad if r == rank else good for r in range(3)]
-    found = problems(shares)
-    told([found[rank]], text)
-    others = [error for r, error in enumerate(found) if r != rank]
-    told(others, f"worker {rank} of {len(found)} failed: {type(found[rank]).__name__}: ", text, kind=WorkerError)
-    assert {error.rank for error in others} == {rank}
+    errors = read_shares([bad if r == rank else good for r in range(3)])
+    local = errors.pop(rank)
+    assert_errors([local], text)
+    assert_errors(errors, f"worker {rank} of 3 failed: {type(local).__name__}: ", text, kind=WorkerError)
+    assert {error.rank for error in errors} == {rank}
 
 
-def test_a_bad_share_of_an_evaluation_set_is_named_to_all():
+def test_error_of_a_bad_evaluation_set_is_known_to_all_workers():
     for bad, text in (((X, HOLE), "y of 't' has NaN"), ((X[:, 1:], SHORT), "X of 't' has 4 features"),
                       ((X, SHORT[:2]), "X of 't' has 4 rows, y of 't' has 2")):  # fmt: skip
-        found = problems([(X, SHORT)] * 3, [{"t": (X, SHORT)}, {"t": bad}, {"t": ([], [])}])
-        told([found[1]], text)
-        told([found[0], found[2]], "worker 1 of 3 failed: ValueError: ", text, kind=WorkerError)
+        first, second, third = read_shares([(X, SHORT)] * 3, [{"t": (X, SHORT)}, {"t": bad}, {"t": ([], [])}])
+        assert_errors([second], text)
+        assert_errors([first, third], "worker 1 of 3 failed: ValueError: ", text, kind=WorkerError)
 
 
 def test_parameters_that_are_wrong_on_one_worker():
     def work(collective):
         wrong = {"learning_rate": 5.0} if collective.rank else {}
-        return read(Parameters(**wrong), Dataset(X, SHORT), {}, collective=collective)
+        return train(wrong, (X, SHORT), 1, collective=collective)
 
-    first, second = everywhere(2, work)
-    told([second], "learning_rate must be")
-    told([first], "worker 1 of 2 failed: ValueError: learning_rate must be", kind=WorkerError)
+    first, second = run_everywhere(2, work)
+    assert_errors([second], "learning_rate must be")
+    assert_errors([first], "worker 1 of 2 failed: ValueError: learning_rate must be", kind=WorkerError)
 
 
 CSR, WORD = scipy.sparse.csr_array(X), np.array(["a", "b", "a", "c"])
@@ -89,105 +85,108 @@ CONFLICTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("shares", "words"), [(c[0], c[1:]) for c in CONFLICTS.values()], ids=CONFLICTS)
-def test_shares_that_do_not_go_together_are_refused_by_all(shares, words):
-    told(problems(shares), *words)
+@pytest.mark.parametrize(("shares", "texts"), [(c[0], c[1:]) for c in CONFLICTS.values()], ids=CONFLICTS)
+def test_shares_that_do_not_match_are_refused_by_all_workers(shares, texts):
+    assert_errors(read_shares(shares), *texts)
 
 
 def test_evaluation_sets_are_the_same_on_all_workers():
-    some = {"a": (X, SHORT), "b": (X, SHORT)}
-    for other in ({"a": (X, SHORT)}, {}, dict(reversed(some.items()))):
-        told(
-            problems([(X, SHORT)] * 3, [some, other, some]),
-            "evals",
-            "same order",
-            "'a', 'b' on ranks 0, 2",
-            "on rank 1",
-        )
-    told(problems([(X, SHORT)] * 2, [{"a": ([], [])}] * 2), "X of 'a' has no rows")
-    told(problems([(X, SHORT)] * 2, [{"a": (X, SHORT, 0.0)}] * 2), "sample_weight is zero for every row")
-    told(
-        problems([(X, SHORT)] * 2, [{"a": (X, SHORT, None, SHORT)}, {"a": (X, SHORT)}]), "base_margin of 'a'", "rank 1"
-    )
+    sets = {"a": (X, SHORT), "b": (X, SHORT)}
+    for other in ({"a": (X, SHORT)}, {}, dict(reversed(sets.items()))):
+        errors = read_shares([(X, SHORT)] * 3, [sets, other, sets])
+        assert_errors(errors, "evals", "same order", "'a', 'b' on ranks 0, 2", "on rank 1")
+    assert_errors(read_shares([(X, SHORT)] * 2, [{"a": ([], [])}] * 2), "X of 'a' has no rows")
+    assert_errors(read_shares([(X, SHORT)] * 2, [{"a": (X, SHORT, 0.0)}] * 2), "sample_weight is zero for every row")
+    errors = read_shares([(X, SHORT)] * 2, [{"a": (X, SHORT, None, SHORT)}, {"a": (X, SHORT)}])
+    assert_errors(errors, "base_margin of 'a'", "rank 1")
     narrow = [{"a": (CSR[:, :3], SHORT)}, {"a": (CSR[:, :4], SHORT)}]
-    told(problems([(CSR, SHORT)] * 2, narrow), "X of 'a' has 4 features, the model was trained on 5")
+    assert_errors(read_shares([(CSR, SHORT)] * 2, narrow), "X of 'a' has 4 features, the model was trained on 5")
 
 
-def test_empty_rows_alone_are_refused_by_who_has_them():
-    first, second = problems([([{}, {}], Y[:2]), ([], [])])
+def test_empty_rows_alone_are_refused_by_the_worker_that_has_them():
+    first, second = read_shares([([{}, {}], Y[:2]), ([], [])])
     assert isinstance(first, TypeError)
-    told([second], "worker 0 of 2 failed: TypeError: X must be", kind=WorkerError)
-    told(problems([([[], []], Y[:2]), ([[]], Y[:1])]), "X has no columns")
+    assert_errors([second], "worker 0 of 2 failed: TypeError: X must be", kind=WorkerError)
+    assert_errors(read_shares([([[], []], Y[:2]), ([[]], Y[:1])]), "X has no columns")
 
 
-def test_numbers_are_no_classes_and_are_not_told(monkeypatch):
-    many, rows = np.arange(240.0), np.ones((240, 2))
-    shares = [(rows[:120], many[:120]), (rows[:120], many[120:])]
-    told(problems(shares, objective="softmax"), "y has 240 different values in 240 rows", "use a regressor")
-    monkeypatch.setattr(targets, "MANY_LABELS", 100)
-    monkeypatch.setattr(targets, "_tellable", None)
-    found = problems(shares, objective="softmax")
-    told(found, "y has about 2", "in 240 rows", "use a regressor")
+def test_numbers_that_are_no_classes_are_not_sent(monkeypatch):
+    numbers, rows = np.arange(240.0), np.ones((240, 2))
+    shares = [(rows[:120], numbers[:120]), (rows[:120], numbers[120:])]
+    errors = read_shares(shares, objective="softmax")
+    assert_errors(errors, "y has 240 different values in 240 rows", "use a regressor")
+    monkeypatch.setattr(targets, "MAX_UNCOUNTED_LABELS", 100)
+    monkeypatch.setattr(targets, "_to_plain_labels", None)
+    assert_errors(read_shares(shares, objective="softmax"), "y has about 2", "in 240 rows", "use a regressor")
     monkeypatch.undo()
-    monkeypatch.setattr(targets, "MANY_LABELS", 100)
-    again = [(np.ones((n, 2)), np.arange(n) % 120.0) for n in (800, 160)]  # one of them by itself has too many
-    assert [len(p.target.classes) for p in problems(again, objective="softmax")] == [120, 120]
+    monkeypatch.setattr(targets, "MAX_UNCOUNTED_LABELS", 100)
+    repeated = [(np.ones((n, 2)), np.arange(n) % 120.0) for n in (800, 160)]  # too many of them on the second worker
+    assert [len(p.target.classes) for p in read_shares(repeated, objective="softmax")] == [120, 120]
 
 
-# How workers agree
+# Decisions
 
 
-def test_together_raises_where_it_failed_and_tells_the_others():
+def test_worker_that_fails_raises_its_error_and_the_others_a_worker_error():
     def work(collective):
-        def own():
-            if collective.rank in (1, 3):
-                raise KeyError(f"what {collective.rank} lacks")
+        def fail_on_odd_ranks():
+            if collective.rank % 2:
+                raise KeyError(f"missing on {collective.rank}")
             return collective.rank
 
-        return together(collective, own)
+        return run_or_raise_everywhere(collective, fail_on_odd_ranks)
 
-    found = everywhere(4, work)
+    errors = run_everywhere(4, work)
     for rank in (1, 3):
-        assert isinstance(found[rank], KeyError)
-        assert str(rank) in str(found[rank])
+        assert_errors([errors[rank]], f"missing on {rank}", kind=KeyError)
     for rank in (0, 2):
-        told([found[rank]], "worker 1 of 4 failed: KeyError: 'what 1 lacks'", kind=WorkerError)
-    assert list(in_threads(4, lambda collective: together(collective, lambda: collective.rank))) == [0, 1, 2, 3]
+        assert_errors([errors[rank]], "worker 1 of 4 failed: KeyError: 'missing on 1'", kind=WorkerError)
+    assert list(in_threads(4, lambda c: run_or_raise_everywhere(c, lambda: c.rank))) == [0, 1, 2, 3]
 
 
-def test_who_is_interrupted_is_not_held_up():
+def test_single_process_raises_its_own_errors():
+    def fail(*_):
+        raise KeyError("missing")
+
+    with pytest.raises(KeyError, match=r"^'missing'$"):
+        run_or_raise_everywhere(Solo(), fail)
+    with pytest.raises(KeyError, match=r"^'missing'$"):
+        decide_at_root(Solo(), 1, fail)
+
+
+def test_interrupt_is_raised_at_once():
     def work(collective):
-        def own():
+        def interrupt():
             if collective.rank == 1:
                 raise KeyboardInterrupt
 
-        return together(collective, own)
+        return run_or_raise_everywhere(collective, interrupt)
 
     with pytest.raises(KeyboardInterrupt):
-        in_threads(2, work, timeout=20.0)
+        in_threads(2, work)
 
 
-def test_long_errors_are_cut_on_their_way():
+def test_long_errors_are_cut_before_they_are_sent():
     def work(collective):
-        def own():
+        def fail():
             if collective.rank:
                 raise ValueError("x" * 10**6)
 
-        return together(collective, own)
+        return run_or_raise_everywhere(collective, fail)
 
-    first, second = everywhere(2, work)
-    assert len(str(first)) < agreement.LONGEST + 100
+    first, second = run_everywhere(2, work)
+    assert len(str(first)) < agreement.MAX_ERROR_LENGTH + 100
     assert len(str(second)) == 10**6
 
 
-def test_decisions_are_the_first_workers_and_so_are_its_errors():
-    assert (
-        list(in_threads(3, lambda c: decided(c, [c.rank, "ä\ud800"], lambda said: said)))
-        == [[[r, "ä\ud800"] for r in range(3)]] * 3
-    )
+def test_root_decides_for_all_workers_and_its_errors_are_raised_by_all():
+    messages = in_threads(3, lambda c: decide_at_root(c, [c.rank, "ä\ud800"], lambda messages: messages))
+    assert list(messages) == [[[r, "ä\ud800"] for r in range(3)]] * 3
 
-    def refuse(said):
-        raise ValueError(f"no: {json.dumps(said)}")
+    def refuse(messages):
+        raise ValueError(f"no: {messages}")
 
-    told(everywhere(3, lambda c: decided(c, c.rank, refuse)), "no: [0, 1, 2]")
-    told(everywhere(3, lambda c: decided(c, c.rank, lambda said: said[3])), "IndexError")
+    assert_errors(run_everywhere(3, lambda c: decide_at_root(c, c.rank, refuse)), "no: [0, 1, 2]")
+    root, *others = run_everywhere(3, lambda c: decide_at_root(c, c.rank, lambda messages: messages[3]))
+    assert_errors([root], "out of range", kind=IndexError)
+    assert_errors(others, "IndexError")

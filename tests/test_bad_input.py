@@ -1,6 +1,6 @@
-"""Bad input: each case names what is done, the error it must give, and the words its message must have.
+"""Bad input: each case has an action, the error it must raise, and words that the message must contain.
 
-A message names the argument, what came, and what was expected or what to do.
+A message names the argument, what was given, and what is expected or what to do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOKENS = [["a", "b"], ["c"]] * 10
 
 
 def train(X=X, y=Y, weight=None, margin=None, *, rounds=None, **more):
-    """The native API; parameters among `more` are taken out of it."""
+    """Train with the native API; `more` holds parameters and arguments of `gbun.train`."""
     names = {f.name for f in parameter_fields()}
     params = {**SMALL, **{k: v for k, v in more.items() if k in names}}
     return gbun.train(params, (X, y, weight, margin), rounds, **{k: v for k, v in more.items() if k not in names})
@@ -70,7 +70,7 @@ def with_value(value, row=7, column=2):
 
 
 def damaged(part, value):
-    """A sparse matrix whose arrays were changed after it was made: scipy does not look."""
+    """A sparse matrix whose arrays were changed later, which scipy does not check."""
     matrix = scipy.sparse.csr_array(X)
     getattr(matrix, part)[7] = value
     return matrix
@@ -309,7 +309,7 @@ def test_calls(action, error, words):
 
 
 def bad_values(admitted):
-    """Values outside a parameter's range, from what the range says of itself."""
+    """Values outside the range of a parameter."""
     if isinstance(admitted, Choice):
         return ["nonsense", *([] if admitted.objects else [5]), *([] if admitted.optional else [None])]
     if isinstance(admitted, Size):
@@ -342,7 +342,7 @@ def test_every_parameter_out_of_its_range(field, value):
         refused(lambda fit=fit: fit(**{name: value}), ValueError, words)
 
 
-def test_values_beyond_float32_are_cut_after_scaling():
+def test_values_beyond_float32_are_clipped_after_scaling():
     for model in (train(X * 1e40), train(X * 1e40, scale="none"), train()):
         for far in (X * 1e40, with_value(1e300), -with_value(1e18)):
             assert np.isfinite(model.predict(far)).all()

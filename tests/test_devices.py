@@ -1,7 +1,7 @@
-"""Devices: the loop is the same, kernels differ. What torch computes is what the compiled kernels compute, to rounding.
+"""Devices: torch computes the models of the compiled kernels, up to rounding.
 
-Differences are told in deviations of the scores. Normal equations are float64 for up to 4096 rows, so there only
-outputs and memberships are rounded differently; beyond, sums of float32 over a batch are.
+Differences are measured in standard deviations of the scores. Up to 4096 rows normal equations are float64, so only
+outputs and memberships are rounded differently; with more rows, float32 sums over a batch are as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sklearn.base import clone
 
 import gbun
 from gbun.callbacks import Checkpoint, History
-from gbun.devices import TorchDevice, device_of
+from gbun.devices import TorchDevice, make_device
 from gbun.objectives import OBJECTIVES, Custom
 
 torch = pytest.importorskip("torch")
@@ -71,7 +71,7 @@ def difference(a, b):
 
 
 def both(params, data, rounds=6, task=None, tolerance=None, **more):
-    """The models of both devices, found to be the same; the first is the compiled kernels'."""
+    """Train on both devices and check that the models agree; the first is the compiled kernels'."""
     models = [gbun.train({**SMALL, **params, "device": d}, data, rounds, task=task, **more) for d in DEVICES]
     known = {"base_margin": data[3] if len(data) > 3 else None}
     wanted, found = (m.decision_function(data[0], **known) for m in models)
@@ -133,7 +133,7 @@ def test_every_objective_gives_the_same_model(case, n):
     both(params, (X, y, weight))
 
 
-def test_no_objective_is_forgotten():
+def test_all_objectives_are_tested():
     X, cases = targets(60)
     tried = {gbun.train({**SMALL, **params}, (X, y), 0).ensemble.objective.name for y, params in cases.values()}
     assert tried == {*OBJECTIVES, "custom"}
@@ -173,8 +173,8 @@ def test_rows_of_names_and_tokens_give_the_same_model(rows):
 def test_networks_of_every_kind_give_the_same_model(rows, params):
     for n in (FEW, MANY) if "gram_rows" in params else (FEW,):
         model, _ = both({"init": "constant", **params}, rows(n))
-    if params.get("density") == 0.05:  # next to all outputs were given an input back
-        assert len(model.ensemble.family.draw(0).revived(0.05)) > 0
+    if params.get("density") == 0.05:  # nearly all outputs are revived
+        assert len(model.ensemble.learner.family.draw(0).revived(0.05)) > 0
 
 
 def test_scores_to_start_from_and_weights():
@@ -187,17 +187,18 @@ def test_scores_to_start_from_and_weights():
 
 
 def test_large_offsets_of_outputs_do_not_cost_accuracy():
-    """Rows whose outputs lie a hundred deviations away from zero: sums of squares in float32 alone would not do."""
+    """Outputs are a hundred deviations from zero, so float32 sums of squares would not be accurate."""
     rng = np.random.default_rng(0)
     X = scipy.sparse.csr_array(np.column_stack([np.full(FEW, 100.0), rng.normal(size=(FEW, 3))]).astype(np.float32))
     both({"scale": "none", "init": "constant"}, (X, X[:, [1]].toarray()[:, 0]), tolerance=1e-3)
 
 
-# What surrounds the loop
+# Around the loop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [columns, counts])
-def test_evaluation_sets_see_the_same_and_the_same_rounds_are_found(rows):
+def test_evaluation_sets_and_the_number_of_rounds_agree(rows):
     noise, found = np.random.default_rng(5).normal(size=300), []
     data, other = ((X, y + noise[: len(y)]) for X, y in (rows(200), rows(100, seed=1)))
     for device in DEVICES:
@@ -214,14 +215,14 @@ def test_evaluation_sets_see_the_same_and_the_same_rounds_are_found(rows):
 
 @pytest.mark.parametrize("first", DEVICES)
 def test_a_model_is_continued_on_another_device(first, tmp_path):
-    data, (there, here) = columns(), (first, DEVICES[1 - DEVICES.index(first)])
-    whole = gbun.train({**SMALL, "device": there}, data, 6)
-    begun = gbun.train({**SMALL, "device": there}, data, 3)
-    begun.save_model(tmp_path / "begun.gbun")
-    for initial in (begun, tmp_path / "begun.gbun"):
-        more = gbun.train({**SMALL, "device": here}, data, 3, init_model=initial)
-        assert more.n_rounds == 6
-        assert difference(whole.predict(data[0]), more.predict(data[0], device=here)) < EXACT
+    data, second = columns(), DEVICES[1 - DEVICES.index(first)]
+    whole = gbun.train({**SMALL, "device": first}, data, 6)
+    half = gbun.train({**SMALL, "device": first}, data, 3)
+    half.save_model(tmp_path / "half.gbun")
+    for initial in (half, tmp_path / "half.gbun"):
+        continued = gbun.train({**SMALL, "device": second}, data, 3, init_model=initial)
+        assert continued.n_rounds == 6
+        assert difference(whole.predict(data[0]), continued.predict(data[0], device=second)) < EXACT
 
 
 def test_files_hold_the_same_model_for_every_device(tmp_path):
@@ -271,7 +272,7 @@ def test_a_device_has_one_of_a_few_names(name):
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:7", "mps", "xpu"])
-def test_an_absent_device_is_told_from_those_present(name):
+def test_the_error_of_an_absent_device_lists_those_present(name):
     kind = name.split(":")[0]
     module = torch.backends.mps if kind == "mps" else getattr(torch, kind)
     if module.is_available() and name != "cuda:7":
@@ -283,7 +284,7 @@ def test_an_absent_device_is_told_from_those_present(name):
         gbun.train(SMALL, columns(60), 1).predict(columns(60)[0], device=name)
 
 
-def test_a_device_of_torch_is_told_how_to_write_it():
+def test_the_error_of_a_torch_device_object_names_the_string():
     X, y = columns(60)
     model = gbun.GBUNRegressor(**SMALL, n_estimators=1).fit(X, y)
     for name, words in (("cuda:1", "; use 'cuda:1'$"), ("cpu", "; use 'cpu'$"), ("meta", r"type='meta'\)$")):
@@ -297,13 +298,14 @@ def test_a_device_of_torch_is_told_how_to_write_it():
                 action()
 
 
-def test_without_torch_the_message_says_how_to_get_it(monkeypatch):
+def test_without_torch_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"device='cuda' needs torch, .* not installed: pip install 'gbun\[torch\]'"):
-        device_of("cuda")
-    assert device_of("cpu").name == "cpu"
+        make_device("cuda")
+    assert make_device("cpu").name == "cpu"
 
 
+@pytest.mark.slow
 def test_the_compiled_kernels_need_neither_torch_nor_triton():
     code = (
         "import sys, numpy as np, gbun; X = np.random.default_rng(0).normal(size=(60, 3));"
@@ -317,7 +319,7 @@ def test_the_compiled_kernels_need_neither_torch_nor_triton():
 
 
 def precision():
-    """Of products in float32, on CUDA and on the processor."""
+    """Of float32 products, on CUDA and on the processor."""
     return torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision
 
 
@@ -328,7 +330,7 @@ def test_products_are_exact_while_rounds_are_computed_and_settings_return(tf32, 
 
     def watching(y, scores, weight):
         seen.append((precision(), torch.is_grad_enabled()))
-        with device_of("torch:cpu").computing():  # another model that is asked here has its own
+        with make_device("torch:cpu").compute_context():  # another model that predicts here has its own
             assert precision() == ("ieee", "ieee")
         if len(seen) == 20:
             raise ArithmeticError("enough")
@@ -345,14 +347,14 @@ def test_products_are_exact_while_rounds_are_computed_and_settings_return(tf32, 
         torch.set_float32_matmul_precision("highest")
     assert ((wanted, "ieee"), False) in seen
     assert torch.is_grad_enabled()
-    assert {own for own, graph in seen if not graph} == {(wanted, "ieee")}
+    assert {setting for setting, graph in seen if not graph} == {(wanted, "ieee")}
 
 
-def test_threads_that_compute_at_once_leave_the_number_of_threads_as_it_was():
+def test_concurrent_computations_restore_the_number_of_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        first, second = (device_of("torch:cpu", n_threads=1).computing() for _ in range(2))
+        first, second = (make_device("torch:cpu", n_threads=1).compute_context() for _ in range(2))
         first.__enter__()
         other = threading.Thread(target=second.__enter__)
         other.start()
@@ -370,13 +372,12 @@ def test_threads_that_compute_at_once_leave_the_number_of_threads_as_it_was():
 
 
 @pytest.mark.parametrize("case", ["squared error", "softmax", "a function of two"])
-def test_what_torch_is_told_outside_changes_no_bit(case):
+def test_settings_of_torch_outside_change_no_bit(case):
     X, cases = targets(FEW)
     y, params = cases[case]
     params = {**SMALL, **params, "device": "torch:cpu"}
     wanted = gbun.train(params, (X, y), 3)
-    told = torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), torch.no_grad()
-    for outside in told:
+    for outside in (torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), torch.no_grad()):
         with outside:
             found = gbun.train(params, (X, y), 3)
             predicted = found.predict(X, device="torch:cpu")
@@ -409,7 +410,7 @@ def test_a_function_is_never_called_without_rows(device):
 @pytest.mark.parametrize("as_tensors", [False, True])
 @pytest.mark.parametrize("kind", ["one", "shared", "each"])
 @pytest.mark.parametrize("asked_before", [False, True])
-def test_no_rows_have_the_shapes_of_the_functions_answers(kind, asked_before, as_tensors):
+def test_derivatives_of_no_rows_have_the_shapes_of_the_functions_result(kind, asked_before, as_tensors):
     rows = []
 
     def function(y, scores, weight):
@@ -419,31 +420,31 @@ def test_no_rows_have_the_shapes_of_the_functions_answers(kind, asked_before, as
         return g, weight if kind != "each" else 0 * g + 1.0
 
     C = 1 if kind == "one" else 2
-    own = Custom(function, C)
+    custom = Custom(function, C)
     shape = () if C == 1 else (C,)
     if asked_before:
-        own.derivatives(np.full((3, *shape), 2.0), np.zeros((3, C)), np.ones(3))
+        custom.derivatives(np.full((3, *shape), 2.0), np.zeros((3, C)), np.ones(3))
     given = np.zeros((0, *shape)), np.zeros((0, C)), np.zeros(0)
-    g, h = own.derivatives(*(torch.from_numpy(a) for a in given) if as_tensors else given)
+    g, h = custom.derivatives(*(torch.from_numpy(a) for a in given) if as_tensors else given)
     assert g.shape == (0, C)
     assert h.shape == ((0, C) if kind == "each" else (0,))
     assert torch.is_tensor(h) == as_tensors
     assert rows == ([3] if asked_before else [] if kind == "one" else [1])
 
 
-def test_what_is_no_function_of_three_is_told_of_torch_loss():
+def test_the_error_of_other_functions_names_torch_loss():
     X, y = columns(60)
-    told = r"objective must be a function of three arguments, \(y, scores, weight\) .*gbun.TorchLoss\(...\)"
-    for own, words in (
-        (lambda y, scores: (scores - y) ** 2, told),
+    message = r"objective must be a function of three arguments, \(y, scores, weight\) .*gbun.TorchLoss\(...\)"
+    for objective, words in (
+        (lambda y, scores: (scores - y) ** 2, message),
         (gbun.TorchLoss, r"objective must be an object, got the class TorchLoss; use TorchLoss\(...\)"),
         (OBJECTIVES["huber"], r"objective must be an object, got the class Huber; use Huber\(...\)"),
     ):
         with pytest.raises(ValueError, match=words):
-            gbun.train({**SMALL, "objective": own}, (X, y), 1)
+            gbun.train({**SMALL, "objective": objective}, (X, y), 1)
     more = lambda y, scores, weight, power=3: cubic(y, scores, weight)  # noqa: E731
-    for own in (partial(more, power=2), lambda *given: cubic(*given), Cubic()):
-        gbun.train({**SMALL, "objective": own}, (X, y), 1)
+    for objective in (partial(more, power=2), lambda *given: cubic(*given), Cubic()):
+        gbun.train({**SMALL, "objective": objective}, (X, y), 1)
 
 
 class Cubic:
@@ -452,12 +453,12 @@ class Cubic:
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="this torch has one setting only")
-def test_who_uses_the_newer_setting_of_torch_is_served_too():
+def test_the_newer_precision_setting_of_torch_is_restored():
     matmul, (X, y) = torch.backends.cuda.matmul, columns(60)
     wanted = gbun.train({**SMALL, "device": "torch:cpu"}, (X, y), 2).predict(X)
     try:
         matmul.fp32_precision = "tf32"
-        with device_of("torch:cpu").computing():
+        with make_device("torch:cpu").compute_context():
             assert matmul.fp32_precision == "ieee"
         np.testing.assert_array_equal(gbun.train({**SMALL, "device": "torch:cpu"}, (X, y), 2).predict(X), wanted)
         assert matmul.fp32_precision == "tf32"
@@ -466,7 +467,7 @@ def test_who_uses_the_newer_setting_of_torch_is_served_too():
 
 
 class Widths(torch.utils._python_dispatch.TorchDispatchMode):
-    """Notes the dtypes of all tensors that are computed."""
+    """Records the dtypes of all computed tensors."""
 
     def __init__(self):
         super().__init__()
@@ -479,7 +480,7 @@ class Widths(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 @pytest.mark.parametrize("case", [*CASES[:-2], "a sample", "an evaluation set"])  # functions get the host's arrays
-def test_a_device_without_float64_never_meets_it(case, monkeypatch):
+def test_a_device_without_float64_never_sees_it(case, monkeypatch):
     made = TorchDevice.__init__
 
     def narrow(self, *args):
@@ -504,18 +505,18 @@ def test_a_device_without_float64_never_meets_it(case, monkeypatch):
     assert difference(wanted, predicted) < 1e-3
 
 
-def test_what_makes_float64_on_such_a_device_is_told_so():
+def test_an_error_about_float64_names_the_device():
     device = TorchDevice("torch:cpu")
     refused = TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64")
     for has_float64, words in ((True, "^Cannot convert"), (False, "'torch:cpu' has no float64: .* an objective must")):
         device.has_float64 = has_float64
-        with pytest.raises(TypeError, match=words), device.computing():
+        with pytest.raises(TypeError, match=words), device.compute_context():
             raise refused
-    with pytest.raises(TypeError, match=r"^another$"), device.computing():
+    with pytest.raises(TypeError, match=r"^another$"), device.compute_context():
         raise TypeError("another")
 
 
-def test_memory_that_must_not_be_written_to_is_read_without_a_warning():
+def test_read_only_memory_is_read_without_a_warning():
     X, y = counts()
     weight = np.ones(FEW)
     for array in (X.data, X.indices, X.indptr, y, weight):

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import gbun
 from gbun.callbacks import Callback, Checkpoint, EarlyStopping, History, LearningRateSchedule, TimeBudget
-from gbun.collectives import Solo
-from gbun.data.features import Features
 from gbun.data.ingest import ingest
-from gbun.defaults import FOLDS, LEAST_GAIN, MOST_ROUNDS, PATIENCE, UNJUDGED_ROUNDS
-from gbun.splits import folds, held_out
-from test_scaling import Team, parts_of_rows
+from gbun.defaults import DEFAULT_ROUNDS, FOLDS, MAX_ROUNDS, MIN_GAIN, PATIENCE
+from gbun.splits import hash_folds
+from tests.test_splits import data, held
+from tests.trainings import assert_same_model
 
 QUICK = {"n_neurons": 16, "learning_rate": 0.5}
-
-
-def data(n=200, noise=2.0, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 4)).astype(np.float32)
-    return X, X[:, 0] * X[:, 1] + X[:, 2] + noise * rng.normal(size=n)
 
 
 def counts(n=300, seed=0):
@@ -34,13 +24,6 @@ def counts(n=300, seed=0):
     D = rng.poisson(0.5, size=(n, 20)).astype(np.float32)
     both = (D[:, 2] > 0) == (D[:, 3] > 0)
     return scipy.sparse.csr_array(D), D[:, 0] - D[:, 1] + 3.0 * both + 0.3 * rng.normal(size=n)
-
-
-def same_model(a, b):
-    for name in ("start", "centres", "factors", "heads"):
-        np.testing.assert_array_equal(getattr(a.ensemble, name), getattr(b.ensemble, name), err_msg=name)
-    linear = [None if m.ensemble.linear is None else m.ensemble.linear.weights for m in (a, b)]
-    np.testing.assert_array_equal(*linear, err_msg="linear")
 
 
 def rmse(model, X, y):
@@ -68,82 +51,12 @@ class Watcher(Callback):
         self.failed += 1
 
 
-# Rows held out
-
-
-def held(X, y, weight=None, fraction=0.1, seed=0, by_class=False, collective=None):
-    weight = np.ones(len(y)) if weight is None else weight
-    features = X if isinstance(X, Features) else ingest(X)[0]
-    return held_out(features, np.asarray(y, dtype=float), weight, fraction, seed, by_class, collective or Solo())
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(100, 300), st.floats(0.05, 0.95), st.integers(0, 2**62), st.booleans())
-def test_as_many_rows_are_held_out_of_each_class_as_the_fraction_says(n, fraction, seed, by_class):
-    X = np.random.default_rng(n).normal(size=(n, 2))
-    y = (np.arange(n) % 5).clip(max=2)  # a fifth, a fifth, the rest
-    found = held(X, y, None, fraction, seed, by_class)
-    for rows in [y == c for c in range(3)] if by_class else [y >= 0]:
-        assert found[rows].sum() == int(fraction * rows.sum() * (1 + 1e-9))
-
-
-@pytest.mark.parametrize("by_class", [True, False])
-def test_what_a_row_holds_decides_and_not_where_it_stands(by_class):
-    X, y = data()
-    X[X < -0.5] = 0.0
-    y = (y > 0).astype(int)
-    wanted = held(X, y, by_class=by_class)
-    order = np.random.default_rng(1).permutation(len(y))
-    np.testing.assert_array_equal(held(X[order], y[order], by_class=by_class), wanted[order])
-    np.testing.assert_array_equal(held(scipy.sparse.csr_array(X), y, by_class=by_class), wanted)
-    assert (held(X, y, seed=1, by_class=by_class) != wanted).any()
-
-
-def test_equal_rows_stay_together_and_weights_count_rows():
-    X, y = data(60)
-    times = np.random.default_rng(1).integers(0, 6, size=60)
-    repeated = np.repeat(np.arange(60), times)
-    weighted = held(X, y, times.astype(float), fraction=0.3)
-    np.testing.assert_array_equal(held(X[repeated], y[repeated], fraction=0.3), weighted[repeated])
-    share = (times * weighted).sum() / times.sum()
-    assert 0.3 - 5 / times.sum() <= share <= 0.3
-    fold = folds(ingest(X[repeated])[0], y[repeated], 0, 5)
-    np.testing.assert_array_equal(fold, folds(ingest(X)[0], y, 0, 5)[repeated])
-    sizes = np.bincount(folds(ingest(data(5000)[0])[0], np.zeros(5000), 0, 5), minlength=5)
-    assert (abs(sizes - 1000) < 5 * np.sqrt(800)).all()
-
-
-def test_rows_that_cannot_be_divided():
-    X, y = data(30)
-    assert held(np.ones((30, 2)), np.zeros(30)) is None
-    assert held(X[:1], y[:1], fraction=0.9) is None
-    assert held(X[:9], y[:9]) is None  # a tenth of nine rows is none
-    assert held(X, y, np.eye(30)[4]) is None  # all the weight on one row
-    few_of_each = np.arange(30) % 6  # no class could spare a tenth
-    assert held(X, few_of_each, by_class=True).sum() == 3
-
-
-@pytest.mark.parametrize("by_class", [True, False])
-def test_any_division_among_workers_holds_out_the_same_rows(by_class):
-    X, y = data(100)
-    y, weight = (y > 1).astype(float), np.random.default_rng(1).integers(0, 3, size=100).astype(float)
-    features, wanted = ingest(X)[0], held(X, y, weight, by_class=by_class)
-    for n_parts in (1, 2, 3, 7):
-        team = Team(n_parts)
-        found = team.run(
-            lambda rows, c: held(features.take(rows), y[rows], weight[rows], by_class=by_class, collective=c),
-            parts_of_rows(100, n_parts),
-        )
-        np.testing.assert_array_equal(np.concatenate(found), wanted)
-        assert team.shapes <= {(1,), (2,)}  # a number for each class, or two
-
-
 # The trial
 
 
 def parts_by_fold(X, y):
     """What is trained on and what judges, fold by fold."""
-    fold = folds(ingest(X)[0], y, 0, FOLDS)
+    fold = hash_folds(ingest(X)[0], y, 0, FOLDS)
     return [tuple((X[rows], y[rows]) for rows in (fold != k, fold == k)) for k in range(FOLDS)]
 
 
@@ -151,8 +64,8 @@ def test_the_rounds_that_were_found_are_trained_on_all_rows():
     X, y = data()
     model = gbun.train(QUICK, (X, y))
     found = model.description.best_round + 1
-    assert 0 < model.n_rounds == round(found / 0.8) < MOST_ROUNDS  # four of five folds were trained on
-    same_model(model, gbun.train(QUICK, (X, y), model.n_rounds))
+    assert 0 < model.n_rounds == round(found / 0.8) < MAX_ROUNDS  # four of five folds were trained on
+    assert_same_model(model, gbun.train(QUICK, (X, y), model.n_rounds))
     assert model.description.best_score > rmse(model, X, y)  # that of rows not trained on
 
 
@@ -166,6 +79,7 @@ def test_all_rows_get_as_many_more_rounds_as_they_are_more():
     assert gbun.train({**asked, "early_stopping_rounds": 5, "n_estimators": found}, (X, y)).n_rounds <= found
 
 
+@pytest.mark.slow
 def test_classes_are_judged_by_accuracy_too():
     X, y = data(200, noise=1.0)
     y = (y > 0).astype(int)
@@ -176,7 +90,7 @@ def test_classes_are_judged_by_accuracy_too():
     better = {"log_loss": -1, "accuracy": -1}
     for round_, both in enumerate(zip(values["log_loss"], values["accuracy"], strict=True)):
         for name, value, sign in zip(best, both, (-1, 1), strict=True):
-            if sign * value > sign * best[name] + LEAST_GAIN * abs(best[name]):
+            if sign * value > sign * best[name] + MIN_GAIN * abs(best[name]):
                 best[name], better[name] = value, round_
     assert better["log_loss"] < better["accuracy"] == model.description.best_round
     assert len(values["log_loss"]) == better["accuracy"] + PATIENCE + 1
@@ -185,6 +99,7 @@ def test_classes_are_judged_by_accuracy_too():
     assert named.description.best_round == better["log_loss"]  # who names a metric is judged by that alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["auto", "linear", "constant"])
 def test_the_start_that_was_found_is_fitted_to_all_rows(init):
     X, y = counts()
@@ -193,13 +108,14 @@ def test_the_start_that_was_found_is_fitted_to_all_rows(init):
     assert (linear is None) == (init == "constant")
     settled = {"init": "constant"} if linear is None else {"init": "linear", "linear_l2": linear.l2}
     assert model.n_rounds > 0
-    same_model(model, gbun.train({"n_neurons": 16, **settled}, (X, y), model.n_rounds))
+    assert_same_model(model, gbun.train({"n_neurons": 16, **settled}, (X, y), model.n_rounds))
     if linear is not None:  # the middle one of what the folds find best
         asked = {"n_neurons": 16, "early_stopping_rounds": 1, "init": init}
         found = [gbun.train(asked, rest, 0, evals={"own": own}) for rest, own in parts_by_fold(X, y)]
         assert linear.l2 == np.median([m.ensemble.linear.l2 for m in found])
 
 
+@pytest.mark.slow
 def test_each_of_five_folds_judges_once_and_their_mean_decides():
     X, y = data()
     history = History()
@@ -212,7 +128,7 @@ def test_each_of_five_folds_judges_once_and_their_mean_decides():
     np.testing.assert_allclose([history.start["validation"]["rmse"], *series], wanted, rtol=1e-9)
     best, best_round = wanted[0], -1
     for round_, value in enumerate(wanted[1:]):
-        if value < best - LEAST_GAIN * best:
+        if value < best - MIN_GAIN * best:
             best, best_round = value, round_
     assert (model.description.best_round, len(series)) == (best_round, best_round + PATIENCE + 1)
     assert model.description.best_score == pytest.approx(best, rel=1e-9)
@@ -229,7 +145,7 @@ def test_few_rows_judge_in_folds_many_by_a_tenth_and_very_few_not_at_all(n, runs
 def test_very_few_rows_and_equal_rows_are_trained_a_hundred_rounds():
     for rows in (data(49), (np.ones((60, 2)), np.full(60, 3.0))):
         model = gbun.train({"n_neurons": 2}, rows)
-        assert (model.n_rounds, model.description.best_round) == (UNJUDGED_ROUNDS, None) == (100, None)
+        assert (model.n_rounds, model.description.best_round) == (DEFAULT_ROUNDS, None) == (100, None)
 
 
 def test_a_number_of_rounds_is_taken_as_it_is():
@@ -239,6 +155,7 @@ def test_a_number_of_rounds_is_taken_as_it_is():
     assert history.values == {}
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_and_weights_that_count_rows_change_nothing():
     X, y = data()
     times = np.random.default_rng(1).integers(0, 4, size=200)
@@ -259,8 +176,8 @@ def test_without_refit_rows_held_out_are_never_seen():
     model = gbun.GBUNRegressor(**QUICK, refit=False).fit(X, y)
     judge = held(X, y)
     assert list(model.evals_result_) == ["validation"]
-    assert 0 < model.n_estimators_ == model.best_iteration_ + 1 < MOST_ROUNDS
-    same_model(model.model_, gbun.train(QUICK, (X[~judge], y[~judge]), model.n_estimators_))
+    assert 0 < model.n_estimators_ == model.best_iteration_ + 1 < MAX_ROUNDS
+    assert_same_model(model.model_, gbun.train(QUICK, (X[~judge], y[~judge]), model.n_estimators_))
     series = model.evals_result_["validation"]["rmse"]
     assert len(series) == model.n_estimators_ + PATIENCE
     assert model.best_score_ == series[model.best_iteration_] == pytest.approx(rmse(model, X[judge], y[judge]))
@@ -274,15 +191,16 @@ def test_a_patience_holds_a_tenth_out_then_all_rows_are_trained_on():
     assert model.description.best_round == kept.description.best_round == kept.n_rounds - 1 < 36
     assert model.description.best_score == kept.description.best_score
     assert len(history.values["validation"]["rmse"]) == kept.n_rounds + 3
-    same_model(model, gbun.train(QUICK, (X, y), round(kept.n_rounds / 0.9)))
+    assert_same_model(model, gbun.train(QUICK, (X, y), round(kept.n_rounds / 0.9)))
     assert gbun.train({**asked, "n_estimators": 2}, (X, y)).n_rounds <= 2
 
 
+@pytest.mark.slow
 def test_an_evaluation_set_decides_only_where_a_patience_is_named():
     (X, y), other = data(), data(seed=1)
     history, decided = History(), History()
     watched = gbun.train(QUICK, (X, y), evals={"test": other}, callbacks=[history])
-    same_model(watched, gbun.train(QUICK, (X, y)))
+    assert_same_model(watched, gbun.train(QUICK, (X, y)))
     assert len(history.values["test"]["rmse"]) == watched.n_rounds
     assert len(history.values["validation"]["rmse"]) == watched.description.best_round + 1 + PATIENCE
     model = gbun.train({**QUICK, "early_stopping_rounds": 4}, (X, y), evals={"test": other}, callbacks=[decided])
@@ -308,7 +226,7 @@ def test_a_model_is_continued_as_far_as_that_helps():
     assert 3 <= more.n_rounds == more.description.best_round + 1 <= 23
     with pytest.raises(ValueError, match="early_stopping_rounds with init_model needs an evaluation set"):
         gbun.train({**QUICK, "early_stopping_rounds": 5}, (X, y), init_model=first)
-    assert gbun.train(QUICK, (X, y), init_model=first).n_rounds == 3 + UNJUDGED_ROUNDS
+    assert gbun.train(QUICK, (X, y), init_model=first).n_rounds == 3 + DEFAULT_ROUNDS
 
 
 def scripted(values):
@@ -367,33 +285,39 @@ def test_callbacks_see_the_trial_only_if_they_ask_for_it():
     assert len(history.seconds) == model.n_rounds
 
 
+@pytest.mark.slow
 def test_a_schedule_holds_in_the_trial_and_after_it():
     X, y = data()
     wanted = gbun.train(QUICK, (X, y))
-    same_model(gbun.train({"n_neurons": 16}, (X, y), callbacks=[LearningRateSchedule(lambda t: 0.5)]), wanted)
+    assert_same_model(gbun.train({"n_neurons": 16}, (X, y), callbacks=[LearningRateSchedule(lambda t: 0.5)]), wanted)
     falling = [LearningRateSchedule(lambda t: 0.5 * 0.8**t)]
     found = gbun.train(QUICK, (X, y), callbacks=falling)
-    same_model(found, gbun.train(QUICK, (X, y), found.n_rounds, callbacks=falling))
+    assert_same_model(found, gbun.train(QUICK, (X, y), found.n_rounds, callbacks=falling))
     assert found.description.best_score != wanted.description.best_score
 
 
-class Slow(Callback):
-    during_trial = True
+def test_a_time_budget_is_that_of_the_trial_and_the_training_together(monkeypatch):
+    """By a clock that rounds advance: 5/64 s a round of the trial's folds, 1/4 s a round of the training."""
+    now, rounds = [0.0], {True: 0, False: 0}
+    monkeypatch.setattr("gbun.callbacks.perf_counter", lambda: now[0])
 
-    def before_round(self, training, round_):
-        time.sleep(0.01 if training.trial else 0.3)
+    class Clock(Callback):
+        during_trial = True
 
+        def before_round(self, training, round_):
+            now[0] += 1 / 64 if training.trial else 1 / 4
 
-def test_a_time_budget_is_that_of_the_trial_and_the_training_together():
-    began = time.perf_counter()
-    model = gbun.train(QUICK, data(noise=0.1), callbacks=[Slow(), TimeBudget(1.0)])  # rounds would help for long
-    assert 0.5 < time.perf_counter() - began < 3.0
-    assert 1 <= model.n_rounds <= 2  # half the time is the trial's
+        def after_round(self, training, report):
+            rounds[training.trial] += 1
+            return False
+
+    gbun.train(QUICK, data(noise=0.1), callbacks=[Clock(), TimeBudget(1.0)])  # rounds would help for long
+    assert rounds == {True: 7, False: 2}  # 35/64 s, the first end of a round in the second half; then 67/64 s
 
 
 def test_a_checkpoint_holds_the_final_model_in_the_end(tmp_path):
     model = gbun.train(QUICK, data(), callbacks=[Checkpoint(tmp_path / "c.gbun", every=7)])
-    same_model(gbun.load_model(tmp_path / "c.gbun"), model)
+    assert_same_model(gbun.load_model(tmp_path / "c.gbun"), model)
 
 
 def test_an_interrupted_trial_leaves_its_complete_rounds(tmp_path):
@@ -410,7 +334,7 @@ def test_an_interrupted_trial_leaves_its_complete_rounds(tmp_path):
         gbun.train(QUICK, (X, y), callbacks=[interrupt, plain, Checkpoint(tmp_path / "c.gbun", every=100)])
     assert (interrupt.failed, plain.failed, plain.trials) == (1, 0, [])
     # All folds end a round together.
-    same_model(gbun.load_model(tmp_path / "c.gbun"), gbun.train(QUICK, parts_by_fold(X, y)[0][0], 4))
+    assert_same_model(gbun.load_model(tmp_path / "c.gbun"), gbun.train(QUICK, parts_by_fold(X, y)[0][0], 4))
 
 
 def test_both_trainings_are_shown(capfd):
@@ -427,9 +351,9 @@ def test_both_trainings_are_shown(capfd):
 def test_cross_validation_finds_the_number_of_rounds_too():
     X, y = data()
     found = gbun.cv(QUICK, (X, y), nfold=3)
-    assert found == gbun.cv({**QUICK, "early_stopping_rounds": PATIENCE}, (X, y), MOST_ROUNDS, nfold=3)
+    assert found == gbun.cv({**QUICK, "early_stopping_rounds": PATIENCE}, (X, y), MAX_ROUNDS, nfold=3)
     series = found["valid rmse-mean"]
-    assert int(np.argmin(series)) == len(series) - 1 < MOST_ROUNDS - PATIENCE
+    assert int(np.argmin(series)) == len(series) - 1 < MAX_ROUNDS - PATIENCE
 
 
 def test_rows_without_a_weight_do_not_count():
@@ -438,7 +362,7 @@ def test_rows_without_a_weight_do_not_count():
     weight = np.append(np.ones(40), np.zeros(60))
     with_zeros = gbun.train({"objective": "logistic"}, (np.vstack([few, more]), y[:100] > 0, weight))
     alone = gbun.train({"objective": "logistic"}, (few, y[:40] > 0))
-    assert with_zeros.n_rounds == alone.n_rounds == UNJUDGED_ROUNDS
+    assert with_zeros.n_rounds == alone.n_rounds == DEFAULT_ROUNDS
     np.testing.assert_allclose(with_zeros.decision_function(X), alone.decision_function(X), atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""What workers do in tests: functions of a module, as new processes must import them."""
+"""Functions that workers run in tests; they are in a module, as new processes must import them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse
@@ -14,13 +15,14 @@ import torch.distributed as dist
 import gbun
 from gbun import distributed
 from gbun.callbacks import Callback, Checkpoint, EarlyStopping, History
+from gbun.collectives.health import PULSES_PER_TIMEOUT
 
-TIMEOUT = 3.0  # seconds of silence after which a worker is given up, where one is lost
-PATIENCE = 60.0  # where none is: a busy machine may keep one waiting
+TIMEOUT = 6.0  # seconds of silence after which a frozen worker is given up
+PATIENCE = 120.0  # where no worker is frozen: guards against a test that hangs
 
 
 def rows(kind="dense", n=2500, seed=0):
-    """(X, y) of some kind of problem."""
+    """Return (X, y) of a kind of problem."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 6))
     signal_ = X[:, 0] * X[:, 1] + np.sin(2 * X[:, 2]) + 0.3 * rng.normal(size=n)
@@ -32,9 +34,10 @@ def rows(kind="dense", n=2500, seed=0):
     return X, signal_ if kind == "dense" else (signal_ > 0).astype(int)
 
 
-def wait_for(condition, seconds):
-    until = time.monotonic() + seconds
-    while not condition() and time.monotonic() < until:
+def wait_for(condition, seconds=PATIENCE):
+    """Wait until a condition holds; return whether it does."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
     return condition()
 
@@ -43,111 +46,128 @@ def task_of(kind):
     return "regression" if kind == "dense" else "classification"
 
 
-def share(data, rank, size):
-    """A part of the rows that has nothing to do with their order."""
-    own = np.random.default_rng(99).integers(0, size, size=data[0].shape[0]) == rank
-    return data[0][own], data[1][own]
+def share(data, rank=None, size=None):
+    """Return the part of the rows of a worker, this one by default, at random."""
+    rank, size = (dist.get_rank(), dist.get_world_size()) if rank is None else (rank, size)
+    local = np.random.default_rng(99).integers(0, size, size=data[0].shape[0]) == rank
+    return data[0][local], data[1][local]
 
 
-def mine(data):
-    return share(data, dist.get_rank(), dist.get_world_size())
-
-
-def train(kind, params, n_rounds, n=2500, **more):
-    """A model's scores, and what was sent."""
-    data, report, history = rows(kind, n), distributed.Report(), History()
-    evals = {"valid": mine(rows(kind, 600, seed=1))} if more.pop("watched", False) else {}
+def train(kind, params, n_rounds, n=2500, with_evals=False, **options):
+    """Return a model's scores, its number of rounds, the traffic and the history."""
+    data, report, history = rows(kind, n), distributed.TrafficReport(), History()
+    evals = {"valid": share(rows(kind, 600, seed=1))} if with_evals else {}
     model = distributed.train(
-        {"n_neurons": 32, **params}, mine(data), n_rounds, evals=evals, callbacks=[history, *more.pop("callbacks", [])],
-        task=task_of(kind), timeout=PATIENCE, report=report, **more,
+        {"n_neurons": 32, **params}, share(data), n_rounds, evals=evals, callbacks=[history], task=task_of(kind),
+        timeout=PATIENCE, report=report, **options,
     )  # fmt: skip
     return model.decision_function(data[0][:100]), model.n_rounds, report, history.values
 
 
-class Until(Callback):
-    """Does something in a round."""
-
-    def __init__(self, round_, action):
-        self.round, self.action = round_, action
-
-    def before_round(self, training, round_):
-        if round_ == self.round:
-            self.action()
+def train_with_evals(kind, params, n_rounds):
+    return train(kind, params, n_rounds, with_evals=True)
 
 
-def stop_here(how, rank, where):
-    """An objective that ends this worker, or freezes it, when it is called for the `where`-th time."""
+def measure_traffic(kind, params, n_rounds, transport):
+    return train(kind, params, n_rounds, n=4500, transport=transport)[2]
+
+
+def stop_here(how):
+    """End or freeze this process."""
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "frozen":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if how == "memory":
+        raise MemoryError("no more of it")
+    raise ZeroDivisionError("in the user's objective")
+
+
+def train_forever(on_call, timeout=PATIENCE):
+    """Train with an objective that first calls `on_call` with the number of the call."""
     calls = [0]
 
     def objective(y, scores, weight):
         calls[0] += 1
-        if dist.get_rank() == rank and calls[0] > where:
-            if how == "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if how == "frozen":
-                os.kill(os.getpid(), signal.SIGSTOP)
-            if how == "memory":
-                raise MemoryError("no more of it")
-            raise ZeroDivisionError("in the user's objective")
+        on_call(calls[0])
         return weight * (scores - y), weight
 
-    return objective
+    params = {"n_neurons": 16, "objective": objective, "init": "constant"}
+    dist.barrier()  # from here on no worker is silent because it starts late
+    distributed.train(params, share(rows(n=300)), 10**4, timeout=timeout)
 
 
-def fail(how, rank, where=25, n_rounds=10**4):
-    """Train for ever, if nothing happened."""
-    params = {"n_neurons": 16, "objective": stop_here(how, rank, where), "init": "constant"}
-    distributed.train(params, mine(rows(n=300)), n_rounds, timeout=TIMEOUT if how in ("killed", "frozen") else PATIENCE)
+def fail(how, rank):
+    """Fail on one worker in the midst of a training."""
+    is_failing = dist.get_rank() == rank
+    on_call = lambda number: stop_here(how) if is_failing and number > 25 else None  # noqa: E731
+    train_forever(on_call, TIMEOUT if how == "frozen" else PATIENCE)
 
 
-def slow(seconds):
-    """A worker that takes longer than others are silent, but lives."""
-
-    def objective(y, scores, weight):
-        if dist.get_rank() == 1 and len(y):
-            time.sleep(seconds)
-        return weight * (scores - y), weight
-
-    params = {"n_neurons": 16, "objective": objective, "init": "constant", "n_jobs": 1}
-    return distributed.train(params, mine(rows(n=100)), 1, timeout=1.0).n_rounds
+def fail_before_training(how):
+    """Fail on worker 1 before it trains."""
+    dist.barrier()
+    if dist.get_rank() == 1:
+        if how == "frozen":
+            stop_here(how)
+        raise ValueError("its data is gone")
+    distributed.train({"n_neurons": 16}, share(rows(n=300)), 3, timeout=TIMEOUT)  # which it never joins
 
 
-def checkpointed(path, n_rounds, resume, patience, dies_in=None):
-    """A training that writes checkpoints, and may be killed; with patience, AUC judges it."""
+def train_and_tell(folder):
+    """Train for ever; each worker leaves a file in the folder when it is in the midst of it."""
+    path = Path(folder) / str(dist.get_rank())
+    train_forever(lambda number: path.touch() if number == 10 else None)
+
+
+def be_slow():
+    """Let worker 0 wait until worker 1 has had more pulses than there are in `timeout`; return how many."""
+    rank, store = dist.get_rank(), dist.PrefixStore("slow", dist.distributed_c10d._get_default_store())
+    dist.barrier()
+    with distributed.connect_workers(store, rank, 2, timeout=TIMEOUT) as collective:
+        if rank == 1:
+            assert wait_for(lambda: int(store.get("pulse/1")) > PULSES_PER_TIMEOUT + 1)
+        return int(collective.sum(np.array([float(store.get("pulse/1")) * rank]))[0])
+
+
+def train_with_checkpoints(path, n_rounds, resume, patience, dies_in=None):
+    """Train with checkpoints, perhaps until worker 0 is killed; with patience, AUC is watched."""
+
+    class Die(Callback):
+        def before_round(self, training, round_):
+            if round_ == dies_in:
+                stop_here("killed")
+
     kind = "two classes" if patience else "dense"
-    data, (X, y) = mine(rows(kind, 300 if patience else 2500)), rows(kind, 800, seed=1)
-    callbacks = [Checkpoint(path, every=3)]
-    if patience:
-        callbacks.append(EarlyStopping(patience))
-    if dies_in is not None:
-        callbacks.append(Until(dies_in, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    data, (X, y) = share(rows(kind, 300 if patience else 2500)), rows(kind, 800, seed=1)
+    callbacks = [Checkpoint(path, every=3), *([EarlyStopping(patience)] if patience else []), Die()]
     params = {"n_neurons": 32, "learning_rate": 1.0, "gram_rows": 0.5, "eval_metric": "auc" if patience else None}
     model = distributed.train(
-        params, data, n_rounds, evals={"valid": mine((X, y))} if patience else {}, callbacks=callbacks,
-        task=task_of(kind), resume=path if resume else None, timeout=PATIENCE if dies_in is None else TIMEOUT,
+        params, data, n_rounds, evals={"valid": share((X, y))} if patience else {}, callbacks=callbacks,
+        task=task_of(kind), resume=path if resume else None, timeout=PATIENCE,
     )  # fmt: skip
     return model.decision_function(X[:100]), model.n_rounds, model.description.best_round
 
 
-def differing(what):
-    """Workers that were not told the same."""
+def train_with_differences(what):
+    """Train with arguments or columns that differ among workers."""
     rank = dist.get_rank()
-    X, y = mine(rows(n=200))
-    params, more = {"n_neurons": 16}, {}
+    X, y = share(rows(n=200))
+    params, options = {"n_neurons": 16}, {}
     if what == "columns" and rank == 1:
         X = X[:, :5]
     if what == "parameters":
         params["n_neurons"] = 16 + 16 * (rank == 1)
     if what == "sets":
-        more["evals"] = {f"valid-{rank}": (X, y)}
+        options["evals"] = {f"valid-{rank}": (X, y)}
     if what == "target" and rank == 2:
         y = y.copy()
         y[3] = np.nan
-    distributed.train(params, (X, y), 3, timeout=PATIENCE, **more)
+    distributed.train(params, (X, y), 3, timeout=PATIENCE, **options)
 
 
-def group_of_two():
-    """Only some of the processes train; the others do something else meanwhile."""
+def train_in_group_of_two():
+    """Train on workers 0 and 2; worker 1 does something else meanwhile."""
     group = dist.new_group([0, 2])
     if dist.get_rank() == 1:
         return None
@@ -155,52 +175,47 @@ def group_of_two():
     return distributed.train({"n_neurons": 16}, (X, y), 4, group=group, timeout=PATIENCE).decision_function(X[:5])
 
 
-def twice():
-    """Two trainings, one after the other, in one process group."""
-    data = mine(rows(n=400))
+def train_twice():
+    """Train twice, one after the other, in one process group."""
+    data = share(rows(n=400))
     return [distributed.train({"n_neurons": 16}, data, n, timeout=PATIENCE).n_rounds for n in (2, 3)]
 
 
-def train_with(kind, params, n_rounds, transport):
-    return train(kind, params, n_rounds, n=4500, transport=transport)[2]
-
-
-def heard(work):
-    """What this worker hears of a failure, its own or another's; its process goes on."""
+def catch_error(work):
+    """Return the text of the error on this worker; its process goes on."""
     try:
         work()
     except Exception as error:
         return str(error) if isinstance(error, gbun.WorkerError) else f"{type(error).__name__}: {error}"
-    return "nothing"
+    return "no error"
 
 
-def fail_and_go_on():
-    """What each hears of failures on worker 1: in a round, and of arguments that only it has wrong; then a training."""
-    data, wrong = mine(rows(n=300)), dist.get_rank() == 1
-    told = [heard(lambda: fail("raised", 1))]
+def fail_and_train_again():
+    """Return the errors of failures on worker 1, in a round and by wrong arguments; then the scores of a training."""
+    data, errors = share(rows(n=300)), [catch_error(lambda: fail("raised", 1))]
     for name, value in (("transport", "float8"), ("timeout", 0), ("transport", "int16")):
-        asked = {"timeout": PATIENCE, **({name: value} if wrong else {})}
-        told.append(heard(lambda asked=asked: distributed.train({"n_neurons": 16}, data, 2, **asked)))
+        options = {"timeout": PATIENCE, **({name: value} if dist.get_rank() == 1 else {})}
+        errors.append(catch_error(lambda options=options: distributed.train({"n_neurons": 16}, data, 2, **options)))
     model = distributed.train({"n_neurons": 16}, data, 3, timeout=PATIENCE)
-    return told, model.decision_function(rows(n=300)[0])
+    return errors, model.decision_function(rows(n=300)[0])
 
 
-def two_groups():
-    """Two trainings at once, in two groups of the same processes."""
-    both = [dist.new_group([0, 1]) for _ in range(2)]
+def train_in_two_groups():
+    """Train at the same time in two groups of the same processes."""
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
 
     def work(kind, group):
         data = rows(kind, 300)
         params = {"n_neurons": 16, "n_jobs": 1}
-        model = distributed.train(params, mine(data), 20, task=task_of(kind), group=group, timeout=PATIENCE)
+        model = distributed.train(params, share(data), 20, task=task_of(kind), group=group, timeout=PATIENCE)
         return model.decision_function(data[0][:50])
 
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(work, ("dense", "classes"), both))
+        return list(pool.map(work, ("dense", "classes"), groups))
 
 
-def parts_of(what):
-    """Rows of some kind, and whose each is, of three workers."""
+def divide_unusually(what):
+    """Return a kind of problem, its rows, and the worker of each row, of three workers."""
     kind = {"one class": "classes", "columns": "sparse"}.get(what, "dense")
     data = rows(kind, 300)
     part = np.arange(300) % 3
@@ -210,33 +225,19 @@ def parts_of(what):
         part = np.where(np.arange(300) == 7, 1, 2 * (part > 0))
     if what == "one class":
         part = np.minimum(data[1], 2)
-    if what == "columns":  # rows with the last columns are the last worker's
+    if what == "columns":  # rows with entries in the last columns are the last worker's
         part = np.digitize([max(row.indices, default=0) for row in data[0]], [270, 285])
     return kind, data, part
 
 
-def shares(*whats):
-    """Scores of models of unusual shares."""
+def train_on_unusual_shares(*whats):
+    """Return the shape of each share, its number of classes, and the scores of the model."""
     found = []
     for what in whats:
-        kind, (X, y), part = parts_of(what)
-        own = X[part == dist.get_rank()]
+        kind, (X, y), part = divide_unusually(what)
+        local, y = X[part == dist.get_rank()], y[part == dist.get_rank()]
         if what == "columns":
-            own = own[:, : own.indices.max() + 1]
-        data = own, y[part == dist.get_rank()]
-        model = distributed.train({"n_neurons": 32}, data, 4, task=task_of(kind), timeout=PATIENCE)
-        found.append((data[0].shape, len(np.unique(data[1])), model.decision_function(X)))
+            local = local[:, : local.indices.max() + 1]
+        model = distributed.train({"n_neurons": 32}, (local, y), 4, task=task_of(kind), timeout=PATIENCE)
+        found.append((local.shape, len(np.unique(y)), model.decision_function(X)))
     return found
-
-
-def train_watched(kind, params, n_rounds):
-    return train(kind, params, n_rounds, watched=True)
-
-
-def lost_before(how):
-    """A worker that never comes to the training."""
-    if dist.get_rank() == 1:
-        if how == "frozen":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        raise ValueError("its data is gone")
-    distributed.train({"n_neurons": 16}, mine(rows(n=300)), 3, timeout=5 * TIMEOUT)

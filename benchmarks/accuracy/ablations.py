@@ -10,20 +10,17 @@ are kept in the JSON and not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
-from sklearn.metrics import accuracy_score, roc_auc_score
 
-from benchmarks.accuracy.dense import dense_sets
-from benchmarks.accuracy.wide.sets import SETS
+from benchmarks import report
+from benchmarks.accuracy.sets import WIDE_SETS as SETS
+from benchmarks.accuracy.sets import Split, dense_sets, score
+from benchmarks.report import new_figure, save
 from gbun import GBUNClassifier
 from gbun.callbacks import TimeBudget
 
@@ -32,7 +29,7 @@ DENSE = ("letter", "usps", "satimage", "optdigits")
 CHANGES = ("nothing", "other start", "no networks", "no scaling", "other softmax", "temperature / 2", "temperature x 2")
 
 
-def changed(change: str, dense: bool) -> dict[str, Any]:
+def settings_of(change: str, dense: bool) -> dict[str, Any]:
     temperature = 2.0 if dense else 1.0
     return {
         "nothing": {},
@@ -45,66 +42,53 @@ def changed(change: str, dense: bool) -> dict[str, Any]:
     }[change]
 
 
-def cell(split: tuple[Any, Any, Any, Any], settings: dict[str, Any], auc: bool) -> dict[str, float]:
+def measure(split: Split, settings: dict[str, Any], auc: bool) -> dict[str, float]:
     X, y, X_test, y_test = split
     began = perf_counter()
     model = GBUNClassifier(**settings).fit(X, y, callbacks=[TimeBudget(MOST_SECONDS)])
     seconds = perf_counter() - began
-    found = roc_auc_score(y_test, model.predict_proba(X_test)[:, 1]) if auc else None
-    score = accuracy_score(y_test, model.predict(X_test)) if found is None else found
-    return {"score": float(score), "seconds": seconds, "rounds": model.n_estimators_}
+    predicted = model.predict_proba(X_test)[:, 1] if auc else model.predict(X_test)
+    value = score("auc" if auc else "accuracy", y_test, predicted)
+    return {"score": value, "seconds": seconds, "rounds": model.n_estimators_}
 
 
 def main() -> None:
     known = [*SETS, *DENSE]
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.accuracy.ablations",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--sets", default=",".join(known), help=f"some of {','.join(known)}")
-    parser.add_argument("--output", type=Path, default=Path("results/ablations"))
+    parser = report.make_parser("accuracy.ablations", __doc__, "results/ablations")
+    parser.add_argument("--sets", type=report.names_of(known), default=known, help=f"some of {','.join(known)}")
     args = parser.parse_args()
-    wanted = args.sets.split(",")
-    if set(wanted) - set(known):
-        parser.error(f"--sets names unknown sets {sorted(set(wanted) - set(known))}; known are {', '.join(known)}")
     args.output.mkdir(parents=True, exist_ok=True)
     store, console = args.output / "ablations.json", Console(width=180)
     results: dict[str, dict[str, dict[str, float]]] = json.loads(store.read_text()) if store.exists() else {}
-    for name in wanted:
+    for name in args.sets:
         row = results.setdefault(name, {})
         missing = [change for change in CHANGES if change not in row]
         if missing:
             split = SETS[name].load(args.data) if name in SETS else dense_sets(args.data, 20_000)[name].load(0)
         for change in missing:
-            row[change] = cell(split, changed(change, name in DENSE), name in SETS and SETS[name].metric == "auc")
+            auc = name in SETS and SETS[name].metric == "auc"
+            row[change] = measure(split, settings_of(change, name in DENSE), auc)
             store.write_text(json.dumps(results, indent=1))
             console.print(name, change, row[change])
-    show({name: results[name] for name in wanted}, console)
-    draw({name: results[name] for name in wanted}, store.with_suffix(".png"))
-
-
-def show(results: dict[str, dict[str, dict[str, float]]], console: Console) -> None:
-    table = Table(title="Test score (seconds of training) when one thing is changed")
-    for column in ("data", *CHANGES):
-        table.add_column(column, justify="right")
-    for name, row in results.items():
-        table.add_row(name, *(f"{row[c]['score']:.4f} ({row[c]['seconds']:.0f})" for c in CHANGES))
-    console.print(table)
+    results = {name: results[name] for name in args.sets}
+    title = "Test score (seconds of training) when one thing is changed"
+    columns = {
+        name: {c: f"{row[c]['score']:.4f} ({row[c]['seconds']:.0f})" for c in CHANGES} for name, row in results.items()
+    }
+    report.show([{"table": title, "data": name, **cells} for name, cells in columns.items()], console)
+    draw(results, store.with_suffix(".png"))
 
 
 def draw(results: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
     """What each change takes from the score of the defaults."""
-    figure = Figure(figsize=(2.2 * (len(CHANGES) - 1), 0.3 * len(results) + 1.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(2.2 * (len(CHANGES) - 1), 0.3 * len(results) + 1.2)
     for ax, change in zip(figure.subplots(1, len(CHANGES) - 1, sharey=True), CHANGES[1:], strict=True):
         ax.barh(list(results), [row[change]["score"] - row["nothing"]["score"] for row in results.values()])
         ax.axvline(0.0, color="black", linewidth=0.8)
         ax.set_xscale("symlog", linthresh=1e-3)
         ax.set_title(change, fontsize=8)
         ax.tick_params(labelsize=7)
-    figure.savefig(path, dpi=120)
+    save(figure, path)
 
 
 if __name__ == "__main__":

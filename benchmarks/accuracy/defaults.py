@@ -11,7 +11,6 @@ kept in the JSON and not run again.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from pathlib import Path
@@ -19,12 +18,11 @@ from time import perf_counter
 from typing import Any
 
 from lightgbm import LGBMClassifier, LGBMRegressor
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.accuracy.dense import DenseSet, dense_sets
+from benchmarks import report
+from benchmarks.accuracy.sets import DenseSet, dense_sets
+from benchmarks.report import new_figure, save
 from gbun import GBUNClassifier, GBUNRegressor
 
 PLAIN: dict[str, dict[str, Any]] = {"before": {"n_estimators": 100, "init": "constant"}, "defaults": {}}
@@ -42,7 +40,7 @@ STUDY: dict[str, dict[str, Any]] = {
 NO_PEER = ("aloi",)  # a thousand classes: LightGBM grows a thousand trees a round
 
 
-def scores(data: DenseSet, settings: dict[str, dict[str, Any]], seeds: int) -> dict[str, dict[str, float]]:
+def measure(data: DenseSet, settings: dict[str, dict[str, Any]], seeds: int) -> dict[str, dict[str, float]]:
     ours, theirs = (GBUNRegressor, LGBMRegressor) if data.regression else (GBUNClassifier, LGBMClassifier)
     runs: dict[str, list[tuple[float, float, float]]] = {}
     for seed in range(seeds):
@@ -60,59 +58,54 @@ def scores(data: DenseSet, settings: dict[str, dict[str, Any]], seeds: int) -> d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.accuracy.defaults",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser = report.make_parser("accuracy.defaults", __doc__, "results/defaults")
     parser.add_argument("--rows", type=int, default=5000, help="most rows of a tabular set")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", default="", help="comma-separated names of sets; all by default")
     parser.add_argument("--study", action="store_true", help="also change one setting at a time")
-    parser.add_argument("--output", type=Path, default=Path("results/defaults"))
     args = parser.parse_args()
     sets, settings = dense_sets(args.data, args.rows), PLAIN | (STUDY if args.study else {})
-    unknown = sorted(set(args.only.split(",")) - sets.keys()) if args.only else []
-    if unknown:
+    wanted = args.only.split(",") if args.only else list(sets)
+    if unknown := sorted(set(wanted) - sets.keys()):
         parser.error(f"--only names unknown sets {unknown}; known are {', '.join(sets)}")
     args.output.mkdir(parents=True, exist_ok=True)
     store, console = args.output / f"defaults_{args.rows}{'_study' if args.study else ''}.json", Console(width=200)
     results = json.loads(store.read_text()) if store.exists() else {}
-    for name in args.only.split(",") if args.only else sets:
+    for name in wanted:
         if name not in results:
-            results[name] = scores(sets[name], settings, args.seeds)
+            results[name] = measure(sets[name], settings, args.seeds)
             store.write_text(json.dumps(results, indent=1))
             console.print(name, {column: round(cell["score"], 4) for column, cell in results[name].items()})
-    show(results, [*settings, "lightgbm"], console)
+    report.show(make_rows(results, [*settings, "lightgbm"]), console)
     draw(results, store.with_suffix(".png"))
 
 
-def show(results: dict[str, Any], columns: list[str], console: Console) -> None:
-    table = Table(title="R2 or accuracy on test rows, rounds that were kept and seconds of training")
-    for column in ("data", *columns, "rounds", "seconds before", "seconds now"):
-        table.add_column(column, justify="right")
+def make_rows(results: dict[str, Any], columns: list[str]) -> list[report.Row]:
+    """A row for each set, then the mean and the median of the sets that LightGBM has a score of."""
+    title = {"table": "R2 or accuracy on test rows, rounds that were kept and seconds of training"}
+    rows = []
     for name, row in results.items():
-        cells = [f"{row[c]['score']:.4f}" if c in row else "" for c in columns]
-        now, before = row["defaults"], row["before"]
-        table.add_row(name, *cells, f"{now['rounds']:.0f}", f"{before['seconds']:.1f}", f"{now['seconds']:.1f}")
+        scores = {c: f"{row[c]['score']:.4f}" for c in columns if c in row}
+        seconds = {
+            f"seconds {when}": f"{row[c]['seconds']:.1f}" for when, c in (("before", "before"), ("now", "defaults"))
+        }
+        rows.append({**title, "data": name, **scores, "rounds": f"{row['defaults']['rounds']:.0f}", **seconds})
     complete = [row for row in results.values() if "lightgbm" in row]
-    for title, mean in (("mean", statistics.mean), ("median", statistics.median)) if complete else ():
-        table.add_row(title, *(f"{mean(row[c]['score'] for row in complete):.4f}" for c in columns), "", "", "")
-    console.print(table)
+    for name, mean in (("mean", statistics.mean), ("median", statistics.median)) if complete else ():
+        rows.append({**title, "data": name, **{c: f"{mean(row[c]['score'] for row in complete):.4f}" for c in columns}})
+    return rows
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
     """What the defaults changed, set by set."""
     gains = sorted((row["defaults"]["score"] - row["before"]["score"], name) for name, row in results.items())
-    figure = Figure(figsize=(6, 0.22 * len(gains) + 1), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(6, 0.22 * len(gains) + 1)
     ax = figure.subplots()
     ax.barh([name for _, name in gains], [gain for gain, _ in gains], color="#1b6ca8")
     ax.axvline(0.0, color="black", linewidth=0.8)
     ax.set_title("score with the new defaults minus score before", fontsize=9)
     ax.tick_params(labelsize=7)
-    figure.savefig(path, dpi=120)
+    save(figure, path)
 
 
 if __name__ == "__main__":

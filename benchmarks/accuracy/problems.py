@@ -1,4 +1,4 @@
-"""The data sets, how each is split, what it is judged by, and which settings are tried on its validation rows."""
+"""The paper's sets with tuned networks: what each is judged by, and the settings tried on its validation rows."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import normalize
 
-SPLIT_SEED, VALIDATION_SEED = 0, 1
+from benchmarks.accuracy.sets import Split, aloi, given_split, letter, news20_binary, news20_multi
+from benchmarks.internals import Solo
+from gbun.metrics import get_metric
 
 
 @dataclass(frozen=True)
 class Problem:
     """`goal` is the test score the project set itself; `settings` are gbun's candidates, tried in turn.
 
-    Where there is one candidate only, nothing is chosen: it is trained for its number of rounds.
+    With one candidate only, nothing is chosen: it is trained for its number of rounds.
     """
 
     name: str
-    load: Callable[[Path], tuple[Any, Any, Any, Any]]
+    load: Callable[[Path], Split]
     metric: str
     goal: str
     settings: list[dict[str, Any]]
@@ -31,130 +30,52 @@ class Problem:
     patience: int = 30
 
 
-@dataclass(frozen=True)
-class Split:
-    """Training rows divided into those that fit and those that choose, and the test rows that judge."""
-
-    X_fit: Any
-    y_fit: Any
-    X_valid: Any
-    y_valid: Any
-    X_train: Any
-    y_train: Any
-    X_test: Any
-    y_test: Any
+def score(metric: str, y: Any, probabilities: Any) -> float:
+    """A metric by its name, on class probabilities whose columns are the sorted labels."""
+    codes = np.searchsorted(np.unique(y), y).astype(float)
+    response = probabilities[:, 1:] if probabilities.shape[1] == 2 else probabilities
+    return get_metric(metric).evaluate(codes, np.asarray(response, dtype=float), np.ones(len(y)), Solo())
 
 
-def split(problem: Problem, folder: Path) -> Split:
-    X, y, X_test, y_test = problem.load(folder)
-    X_fit, X_valid, y_fit, y_valid = train_test_split(X, y, test_size=0.2, random_state=VALIDATION_SEED, stratify=y)
-    return Split(X_fit, y_fit, X_valid, y_valid, X, y, X_test, y_test)
-
-
-def letter(folder: Path) -> tuple[Any, Any, Any, Any]:
-    """The paper's rows: the first 10500 and the last 5000 of 20000."""
-    data = np.load(folder / "letter" / "letter_libsvm_order.npz")
-    return data["X_train"][:10500], data["y_train"][:10500], data["X_test"], data["y_test"]
-
-
-def aloi(folder: Path) -> tuple[Any, Any, Any, Any]:
-    data = np.load(folder / "aloi" / "aloi_108000x131.npz")
-    order = np.random.default_rng(SPLIT_SEED).permutation(108000)
-    X, y = data["X"].astype(np.float32), data["y"].astype(np.int64)
-    train, test = order[:75600], order[75600:]
-    return X[train], y[train], X[test], y[test]
-
-
-def news20_binary(folder: Path) -> tuple[Any, Any, Any, Any]:
-    X, y = sp.load_npz(folder / "news20_binary" / "X.npz"), np.load(folder / "news20_binary" / "y.npz")["y"]
-    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=SPLIT_SEED, stratify=y)
-    return X_train, y_train, X_test, y_test
-
-
-def given_split(name: str) -> Callable[[Path], tuple[Any, Any, Any, Any]]:
-    def load(folder: Path) -> tuple[Any, Any, Any, Any]:
-        y = np.load(folder / name / "y.npz")
-        X_train, X_test = (sp.load_npz(folder / name / f"X_{part}.npz") for part in ("train", "test"))
-        return X_train, y["y_train"], X_test, y["y_test"]
-
-    return load
-
-
-def news20_multi(folder: Path) -> tuple[Any, Any, Any, Any]:
-    """log(1 + count), rows of length 1; the same for every learner."""
-    X_train, y_train, X_test, y_test = given_split("news20_multi")(folder)
-    return normalize(X_train.log1p()), y_train, normalize(X_test.log1p()), y_test
-
-
+PEER_SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "lightgbm": [
+        {"learning_rate": 0.1, "num_leaves": 31},
+        {"learning_rate": 0.05, "num_leaves": 64},
+        {"learning_rate": 0.1, "num_leaves": 128, "min_child_samples": 5},
+    ],
+    "xgboost": [
+        {"learning_rate": 0.3, "max_depth": 6},
+        {"learning_rate": 0.1, "max_depth": 6},
+        {"learning_rate": 0.1, "max_depth": 10},
+    ],
+}
 FAST = {"n_neurons": 256, "learning_rate": 0.3, "reg_lambda": 1e-3}
-LETTER = {**FAST, "n_estimators": 300, "temperature": 4.0, "group_size": 16, "density": 0.3}
-
+SLOW = {**FAST, "n_estimators": 300}
+LETTER = {**SLOW, "temperature": 4.0, "group_size": 16, "density": 0.3, "learning_rate": 0.15}
+LETTER_SETTINGS = [
+    {**LETTER, "learning_rate": 0.3},
+    LETTER,
+    {**LETTER, "n_neurons": 512},
+    {**LETTER, "temperature": 3.0, "group_size": 256, "density": 1.0, "scale": "none"},
+]
+NEWS_SETTINGS = [
+    {**FAST, "n_estimators": 120, "n_neurons": 1024, "temperature": 0.25},
+    {**FAST, "n_estimators": 200, "n_neurons": 512, "temperature": 0.25},
+]
+NEWS_BINARY = {"n_estimators": 300, "n_neurons": 512, "temperature": 0.25, "learning_rate": 1.0, "reg_lambda": 0.1}
+RCV1_SETTINGS = [{**SLOW, "temperature": 1.0}, {**SLOW, "n_neurons": 512, "temperature": 0.5}]
+SMALL = {"n_estimators": 300, "n_neurons": 64, "reg_lambda": 1e-3}
+A9A_SETTINGS = [
+    SMALL,
+    {"n_estimators": 300, "n_neurons": 256, "learning_rate": 0.05},
+    {**SMALL, "temperature": 2.0, "density": 0.3, "group_size": 8},
+]
+ALOI = {**FAST, "n_estimators": 120, "temperature": 2.0, "group_size": 256}
 PROBLEMS = [
-    Problem(
-        "letter",
-        letter,
-        "accuracy",
-        ">= .965",
-        [
-            {**LETTER, "learning_rate": 0.3},
-            {**LETTER, "learning_rate": 0.15},
-            {**LETTER, "learning_rate": 0.15, "n_neurons": 512},
-            {**LETTER, "learning_rate": 0.15, "temperature": 3.0, "group_size": 256, "density": 1.0, "scale": "none"},
-        ],
-        patience=100,
-    ),
-    Problem(
-        "news20_multi",
-        news20_multi,
-        "accuracy",
-        ">= .83",
-        [
-            {**FAST, "n_estimators": 120, "n_neurons": 1024, "temperature": 0.25},
-            {**FAST, "n_estimators": 200, "n_neurons": 512, "temperature": 0.25},
-        ],
-    ),
-    Problem(
-        "news20_binary",
-        news20_binary,
-        "auc",
-        ">= .992",
-        [{"n_estimators": 300, "n_neurons": 512, "temperature": 0.25, "learning_rate": 1.0, "reg_lambda": 0.1}],
-        peers=(),
-    ),
-    Problem(
-        "rcv1_binary",
-        given_split("rcv1_binary"),
-        "auc",
-        ">= .993",
-        [
-            {**FAST, "n_estimators": 300, "n_neurons": 256, "temperature": 1.0},
-            {**FAST, "n_estimators": 300, "n_neurons": 512, "temperature": 0.5},
-        ],
-    ),
-    Problem(
-        "a9a",
-        given_split("a9a"),
-        "auc",
-        "LightGBM - .003",
-        [
-            {"n_estimators": 300, "n_neurons": 64, "reg_lambda": 1e-3},
-            {"n_estimators": 300, "n_neurons": 256, "learning_rate": 0.05},
-            {
-                "n_estimators": 300,
-                "n_neurons": 64,
-                "temperature": 2.0,
-                "density": 0.3,
-                "group_size": 8,
-                "reg_lambda": 1e-3,
-            },
-        ],
-    ),
-    Problem(
-        "aloi",
-        aloi,
-        "accuracy",
-        ">= .96",
-        [{**FAST, "n_estimators": 120, "temperature": 2.0, "group_size": 256}],
-        peers=(),
-    ),
+    Problem("letter", letter, "accuracy", ">= .965", LETTER_SETTINGS, patience=100),
+    Problem("news20_multi", news20_multi, "accuracy", ">= .83", NEWS_SETTINGS),
+    Problem("news20_binary", news20_binary, "auc", ">= .992", [NEWS_BINARY], peers=()),
+    Problem("rcv1_binary", given_split("rcv1_binary"), "auc", ">= .993", RCV1_SETTINGS),
+    Problem("a9a", given_split("a9a"), "auc", "LightGBM - .003", A9A_SETTINGS),
+    Problem("aloi", aloi, "accuracy", ">= .96", [ALOI], peers=()),
 ]

@@ -6,24 +6,25 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from matplotlib.ticker import NullLocator
 from rich.console import Console
 
-from benchmarks.network import picture
+from benchmarks import report
 from benchmarks.network.crew import Crew
 from benchmarks.network.hosts import MOST_HOSTS, Hosts
-from benchmarks.network.measure import Plan, limit_of, sweep
+from benchmarks.network.measure import Plan, parse_bandwidth, parse_limit, sweep
 from benchmarks.network.namespaces import Unavailable
-from benchmarks.speed import report
-from benchmarks.speed.timing import Failed
+from benchmarks.report import SERIES_COLOURS, Row, new_figure, plot_line, save
+from benchmarks.timing import Failed
 
-WHOLE = {"hosts": "4,16", "neurons": "64,256,1024", "bandwidth": "1GB,100MB,10MB,1MB,100KB", "seconds": 10.0}
-QUICK = {"hosts": "4", "neurons": "64", "bandwidth": "10MB,1MB", "seconds": 2.0}
+WHOLE = {"hosts": [4, 16], "neurons": [64, 256, 1024], "bandwidth": [1e9, 1e8, 1e7, 1e6, 1e5], "seconds": 10.0}
+QUICK = {"hosts": [4], "neurons": [64], "bandwidth": [1e7, 1e6], "seconds": 2.0}
 
 
 def main() -> None:
@@ -47,7 +48,7 @@ def main() -> None:
         print(f"benchmarks.network: {error}", file=sys.stderr)
         raise SystemExit(2 if isinstance(error, Unavailable) else 1) from None
     report.show(rows, console)
-    picture.draw(rows, output / "network.png")
+    draw(rows, output / "network.png")
     console.print(f"{about}\nwritten to {output}")
     raise SystemExit(1 if any(row["note"] for row in rows) else 0)
 
@@ -71,13 +72,16 @@ def combinations(hosts: Hosts, args: argparse.Namespace, plan: Plan) -> Iterator
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.network", description=__doc__)
-    parser.add_argument("--hosts", help=f"numbers of hosts, {WHOLE['hosts']} by default")
-    parser.add_argument("--neurons", help=f"K, {WHOLE['neurons']} by default")
-    parser.add_argument("--bandwidth", help=f"bytes a second, {WHOLE['bandwidth']} by default; no limit comes first")
-    parser.add_argument("--rows-per-host", type=int, default=2000)
-    parser.add_argument("--features", type=int, default=100_000)
-    parser.add_argument("--nnz", type=int, default=10, help="ones in each row")
-    parser.add_argument("--rounds", type=int, help="of each measurement; by default as many as take --seconds")
+    several, one, limits = report.numbers(least=2), report.number(), report.numbers(parse_limit)
+    parser.add_argument("--hosts", type=several, help="numbers of hosts, 4,16 by default")
+    parser.add_argument("--neurons", type=several, help="K, 64,256,1024 by default")
+    bandwidths = "bytes a second, 1GB,100MB,10MB,1MB,100KB by default; no limit comes first"
+    parser.add_argument("--bandwidth", type=limits, help=bandwidths)
+    parser.add_argument("--rows-per-host", type=one, default=2000)
+    parser.add_argument("--features", type=one, default=100_000)
+    parser.add_argument("--nnz", type=one, default=10, help="ones in each row")
+    rounds = "of each measurement; by default as many as take --seconds"
+    parser.add_argument("--rounds", type=report.number(least=2), help=rounds)
     parser.add_argument("--seconds", type=float, help=f"of each measurement, {WHOLE['seconds']:g} by default")
     parser.add_argument("--transport", default="float32", choices=("float32", "float64", "int16"))
     parser.add_argument("--quick", action="store_true", help="4 hosts, K = 64, 10 and 1 MB/s")
@@ -86,28 +90,62 @@ def arguments() -> argparse.Namespace:
     for name, value in (QUICK if args.quick else WHOLE).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-    args.hosts = listed(parser, "--hosts", args.hosts, lambda told: within(int(told), 2, MOST_HOSTS))
-    args.neurons = listed(parser, "--neurons", args.neurons, lambda told: within(int(told), 2, 16384))
-    args.bandwidth = listed(parser, "--bandwidth", args.bandwidth, limit_of)
-    for name, least in {"rows_per_host": 1, "nnz": 1, "rounds": 2}.items():
-        if getattr(args, name) is not None and getattr(args, name) < least:
-            parser.error(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(args, name)}")
+    if max(args.hosts) > MOST_HOSTS:
+        parser.error(f"--hosts must be at most {MOST_HOSTS}, got {max(args.hosts)}")
     if args.features < args.nnz:
         parser.error(f"--features must be at least --nnz, got {args.features}")
     return args
 
 
-def listed(parser: argparse.ArgumentParser, name: str, told: str, read: Callable[[str], Any]) -> list[Any]:
-    try:
-        return [read(part.strip()) for part in told.split(",")]
-    except ValueError as error:
-        parser.error(f"{name}: {error}")
+SERIES = (("round s", "o-", "a round"), ("all_reduce s", "s:", "all_reduce"))
 
 
-def within(value: int, least: int, most: int) -> int:
-    if not least <= value <= most:
-        raise ValueError(f"must be from {least} to {most}, got {value}")
-    return value
+def draw(rows: list[Row], path: Path) -> None:
+    sizes = sorted({row["hosts"] for row in rows})
+    figure = new_figure(9.0, 4.5 * (len(sizes) + 1))
+    *panels, last = figure.subplots(len(sizes) + 1, 1, squeeze=False)[:, 0]
+    for ax, size in zip(panels, sizes, strict=True):
+        title = f"{size} hosts: seconds of a round by bandwidth"
+        draw_seconds(ax, [row for row in rows if row["hosts"] == size], title)
+    draw_sent(last, rows, sizes)
+    for ax in (*panels, last):
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.tick_params(labelsize=7)
+        ax.title.set_fontsize(9)
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(fontsize=7)
+    neurons = sorted({row["K"] for row in rows})
+    last.set_xticks(neurons, [str(K) for K in neurons])
+    last.xaxis.set_minor_locator(NullLocator())
+    save(figure, path)
+
+
+def draw_seconds(ax: Any, rows: list[Row], title: str) -> None:
+    """Of a round and of an all-reduce; of a round without a limit, a line across."""
+    for K, colour in zip(sorted({row["K"] for row in rows}), SERIES_COLOURS, strict=False):
+        selected = [row for row in rows if row["K"] == K]
+        limited = [row for row in selected if parse_bandwidth(row["bandwidth"])]
+        for key, style, what in SERIES:
+            points = [(parse_bandwidth(row["bandwidth"]), row[key]) for row in limited]
+            plot_line(ax, points, style, colour, f"K = {K}, {what}")
+        for row in selected:
+            if row not in limited and row["round s"] is not None:
+                ax.axhline(row["round s"], color=colour, linewidth=0.5)
+    ax.set_xlabel("bytes a second of each host", fontsize=8)
+    ax.set_title(title)
+
+
+def draw_sent(ax: Any, rows: list[Row], sizes: list[int]) -> None:
+    free = [row for row in rows if parse_bandwidth(row["bandwidth"]) is None]
+    for size, colour in zip(sizes, SERIES_COLOURS, strict=False):
+        selected = [row for row in free if row["hosts"] == size]
+        plot_line(ax, [(row["K"], row["sent"]) for row in selected], "o-", colour, f"{size} hosts, a round")
+        plot_line(
+            ax, [(row["K"], row["all_reduce sent"]) for row in selected], "s:", colour, f"{size} hosts, all_reduce"
+        )
+    ax.set_xlabel("K", fontsize=8)
+    ax.set_title("bytes that a host sends in a round, at its interface")
 
 
 if __name__ == "__main__":

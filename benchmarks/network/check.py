@@ -1,4 +1,4 @@
-"""Whether hosts do what they are told: rates of TCP transfers, bytes of the counters, nothing left when they end."""
+"""Check the hosts: rates of TCP transfers, bytes of the counters, nothing left when they end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from benchmarks.network.hosts import Hosts
 from benchmarks.network.namespaces import Unavailable, namespaces, remove_leftovers
-from benchmarks.speed.report import Row, show
+from benchmarks.report import Row, show
 
 TOLERANCE, TRIES = 0.1, 3
 COUNTED = 1.15  # headers are 4.5 %; many senders to one send some packets again
@@ -55,30 +55,34 @@ connection.close()
 
 def transfer(hosts: Hosts, n_bytes: int, senders: int, timeout: float = 120.0) -> float:
     """Bytes a second that host 0 receives from the `senders` next hosts, which send `n_bytes` in all."""
-    own = n_bytes // senders
+    share = n_bytes // senders
     commands = [[sys.executable, "-c", RECEIVE, hosts.addresses[0], PORT, str(senders)]]
-    commands += [[sys.executable, "-c", SEND, hosts.addresses[0], PORT, str(own)] for _ in range(senders)]
-    done = hosts.run(commands, timeout=timeout)
-    if any(d.code for d in done):
-        raise RuntimeError(f"a transfer failed: {done}")
-    return float(done[0].output)
+    commands += [[sys.executable, "-c", SEND, hosts.addresses[0], PORT, str(share)] for _ in range(senders)]
+    group = hosts.start(commands)
+    try:
+        rate = group.processes[0].communicate(timeout=timeout)[0]
+        if any(process.wait(timeout) for process in group.processes):
+            raise RuntimeError(f"a transfer failed: {[group.errors(i) for i in range(len(commands))]}")
+    finally:
+        group.close()
+    return float(rate)
 
 
 def check(hosts: Hosts, bandwidths: Sequence[float], seconds: float) -> list[Row]:
-    """One sender, then all others at once. A machine that is busy with something else is given further tries."""
+    """One sender, then all others at once. A busy machine gets further tries."""
     rows: list[Row] = []
     for bandwidth in bandwidths:
         hosts.limit(bandwidth)
         for senders in (1, len(hosts.names) - 1):
             for tries in range(1, TRIES + 1):
-                row = one(hosts, bandwidth, seconds, senders) | {"tries": tries}
+                row = measure_transfer(hosts, bandwidth, seconds, senders) | {"tries": tries}
                 if row["good"]:
                     break
             rows.append(row)
     return rows
 
 
-def one(hosts: Hosts, bandwidth: float, seconds: float, senders: int) -> Row:
+def measure_transfer(hosts: Hosts, bandwidth: float, seconds: float, senders: int) -> Row:
     n, before = int(bandwidth * seconds), hosts.counters()
     rate = transfer(hosts, n, senders)
     moved = [now.since(then) for now, then in zip(hosts.counters(), before, strict=True)]

@@ -1,4 +1,4 @@
-"""The cost of a round on paper, its constants fitted to what `python -m benchmarks.network` measured.
+"""A formula for the cost of a round, with constants fitted to the results of `python -m benchmarks.network`.
 
     python -m benchmarks.network.cost results/network/network.json [more.json] [--rows 1e9] [--neurons 256]
 
@@ -12,28 +12,26 @@ A round of S workers with n rows each:
 
 with a = 1 along a chain of d = S - 1 steps and a = 2 along a tree of d = log2 S, l the seconds of a step, b the
 bandwidth, e the share of it that messages get, p seconds of a core for each byte.
-Hosts of the measurement share the cores of one machine: whatever keeps cores busy takes S / cores times as long there,
-and once as long where every worker has a core. Logarithms of seconds are fitted, so that every cell counts the same.
+The measured hosts share the cores of one machine, so computation takes S / cores times as long there as where every
+worker has a core. The logarithms of the seconds are fitted, so that every cell has the same weight.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from rich.console import Console
 from scipy.optimize import least_squares
 
-from benchmarks.network.measure import bandwidth_of, words
-from benchmarks.speed import report
-from gbun.collectives.process_group import shape
-from gbun.defaults import gram_share
+from benchmarks import report
+from benchmarks.internals import choose_tree, gram_share
+from benchmarks.network.measure import parse_bandwidth, show_bandwidth
+from benchmarks.report import SERIES_COLOURS, new_figure, save
 
 MADE = "seconds of a round: measured and by the formula"
 CARRIED = "the formula carried to more workers, each with a core of its own; seconds of a round"
@@ -81,18 +79,18 @@ def exchange(at: Setting, by: Constants, way: str | None = None) -> float:
 
 def _travel(m: float, at: Setting, by: Constants, way: str | None) -> float:
     rate, handling, step = by.efficiency * (at.bandwidth or math.inf), by.handling * at.load, by.latency * at.load
-    branches, steps, segment = shape(round(m), at.S, WAYS[way])
+    branches, steps, segment = choose_tree(round(m), at.S, WAYS[way])
     branches = min(branches, at.S - 1)
     return steps * step + branches * ((m + (steps - 1) * segment) / rate + handling * m)
 
 
 def round_seconds(at: Setting, by: Constants, way: str | None = None) -> float:
     """T"""
-    covered, rest = computed(at, by)
+    covered, rest = computation(at, by)
     return max(covered, exchange(at, by, way)) + rest
 
 
-def computed(at: Setting, by: Constants) -> tuple[float, float]:
+def computation(at: Setting, by: Constants) -> tuple[float, float]:
     """F and R"""
     summed = at.n * gram_share(None, round(at.S * at.n), at.K)
     shared = by.overhead + at.n * by.rest * at.K + summed * by.gram * at.K**2
@@ -103,57 +101,54 @@ def cells_of(part: dict[str, Any]) -> list[tuple[Setting, report.Row]]:
     """What was measured, and where."""
     n, cores = part["about"]["plan"]["rows"], part["about"]["cores"]
     return [
-        (Setting(r["hosts"], n, r["K"], bandwidth_of(r["bandwidth"]), max(1.0, r["hosts"] / cores)), r)
+        (Setting(r["hosts"], n, r["K"], parse_bandwidth(r["bandwidth"]), max(1.0, r["hosts"] / cores)), r)
         for r in part["rows"]
         if not r["note"]
     ]
 
 
 def fit(cells: list[tuple[Setting, report.Row]]) -> Constants:
-    """The constants for which the formula is nearest to the measured exchanges and rounds."""
-    told = np.array([(row["exchange s"], row["round s"]) for _, row in cells])
+    """Find the constants for which the formula is nearest to the measured exchanges and rounds."""
+    figures = np.array([(row["exchange s"], row["round s"]) for _, row in cells])
 
-    def off(logs: Any) -> Any:
+    def residuals(logs: Any) -> Any:
         by = Constants(*np.exp(logs))
         found = np.array([(exchange(at, by), round_seconds(at, by)) for at, _ in cells])
-        return np.log(found / told).ravel()
+        return np.log(found / figures).ravel()
 
     start = np.log(astuple(Constants()))
     most = replace(Constants(*np.exp(start + 4.0)), efficiency=1.0)
-    ends = start - 4.0, np.log(astuple(most))  # what cannot be told from the cells stays near where it began
-    return Constants(*np.exp(least_squares(off, start, bounds=ends, loss="soft_l1", f_scale=0.2).x))
+    ends = start - 4.0, np.log(astuple(most))  # what the cells do not determine stays near where it began
+    return Constants(*np.exp(least_squares(residuals, start, bounds=ends, loss="soft_l1", f_scale=0.2).x))
 
 
-def carried(by: Constants, n_rows: float, K: int, bandwidth: float, latency: float) -> list[report.Row]:
-    """From sixteen workers to very many; a cluster's own latency takes the place of this machine's."""
-    own = replace(by, latency=latency)
+def extend(by: Constants, n_rows: float, K: int, bandwidth: float, latency: float) -> list[report.Row]:
+    """Apply the formula to sixteen and to many more workers, with the latency of a cluster."""
+    selected = replace(by, latency=latency)
     rows = []
     for S in (16, 1000, 100_000):
         at = Setting(S, n_rows / S, K, bandwidth)
-        row: report.Row = {"table": CARRIED, "workers": S, "rows each": at.n, "K": K, "bandwidth": words(bandwidth)}
-        row |= {
-            "computation": sum(computed(at, own)),
-            "chain E": exchange(at, own, "chain"),
-            "tree E": exchange(at, own, "tree"),
-        }
-        row |= {"chain T": round_seconds(at, own, "chain"), "tree T": round_seconds(at, own, "tree")}
-        rows.append(row)
+        row = {"table": CARRIED, "workers": S, "rows each": at.n, "K": K, "bandwidth": show_bandwidth(bandwidth)}
+        row["computation"] = sum(computation(at, selected))
+        row |= {f"{way} E": exchange(at, selected, way) for way in ("chain", "tree")}
+        rows.append(row | {f"{way} T": round_seconds(at, selected, way) for way in ("chain", "tree")})
     return rows
 
 
 def draw(rows: list[report.Row], path: Path) -> None:
-    figure = Figure(figsize=(5.5, 5.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(5.5, 5.0)
     ax = figure.subplots()
-    for K, colour in zip(sorted({row["K"] for row in rows}), ("#1b6ca8", "#e08e45", "#8fb339"), strict=False):
-        own = [row for row in rows if row["K"] == K]
-        ax.loglog([r["measured s"] for r in own], [r["formula s"] for r in own], "o", color=colour, label=f"K = {K}")
+    for K, colour in zip(sorted({row["K"] for row in rows}), SERIES_COLOURS, strict=False):
+        selected = [row for row in rows if row["K"] == K]
+        ax.loglog(
+            [r["measured s"] for r in selected], [r["formula s"] for r in selected], "o", color=colour, label=f"K = {K}"
+        )
     ends = [min(r["measured s"] for r in rows) / 2, max(r["measured s"] for r in rows) * 2]
     ax.loglog(ends, ends, color="#999999", linewidth=1)
     ax.set_xlabel("measured, seconds of a round")
     ax.set_ylabel("by the formula")
     ax.legend()
-    figure.savefig(path, dpi=120)
+    save(figure, path)
 
 
 def main() -> None:
@@ -168,30 +163,20 @@ def main() -> None:
     by = fit(cells)
     rows = []
     for at, row in cells:
-        told = {
-            "hosts": at.S,
-            "K": at.K,
-            "rows each": at.n,
-            "bandwidth": row["bandwidth"],
-            "measured s": row["round s"],
-        }
-        found = round_seconds(at, by)
-        told |= {"formula s": found, "ratio": found / row["round s"]}
-        told |= {"exchange s": row["exchange s"], "exchange by formula": exchange(at, by)}
-        rows.append({"table": MADE, **told})
+        found, measured = round_seconds(at, by), row["round s"]
+        figures = {"hosts": at.S, "K": at.K, "rows each": at.n, "bandwidth": row["bandwidth"]}
+        figures |= {"measured s": measured, "formula s": found, "ratio": found / measured}
+        figures |= {"exchange s": row["exchange s"], "exchange by formula": exchange(at, by)}
+        rows.append({"table": MADE, **figures})
     off = np.abs(np.log([row["ratio"] for row in rows]))
-    further = carried(by, args.rows, args.neurons, bandwidth_of(args.bandwidth) or math.inf, args.latency)
+    further = extend(by, args.rows, args.neurons, parse_bandwidth(args.bandwidth) or math.inf, args.latency)
     console = Console(width=180)
     report.show(rows + further, console)
-    console.print({f.name: float(f"{getattr(by, f.name):.3g}") for f in fields(by)})
+    console.print({name: float(f"{value:.3g}") for name, value in asdict(by).items()})
     console.print(f"off by {np.exp(np.median(off)) - 1:.0%} in the median, {np.exp(off.max()) - 1:.0%} at most")
-    constants = {f.name: getattr(by, f.name) for f in fields(by)}
-    about = {"files": [str(file) for file in args.files]}
-    first = args.files[0]
-    report.write(
-        first.with_name("cost.json"), {"cost": {"about": about, "constants": constants, "rows": rows + further}}
-    )
-    draw(rows, first.with_name("cost.png"))
+    found = {"about": {"files": [str(file) for file in args.files]}, "constants": asdict(by), "rows": rows + further}
+    report.write(args.files[0].with_name("cost.json"), {"cost": found})
+    draw(rows, args.files[0].with_name("cost.png"))
 
 
 if __name__ == "__main__":

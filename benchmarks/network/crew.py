@@ -8,24 +8,23 @@ import threading
 from itertools import count
 from pathlib import Path
 from queue import Empty, Queue
-from subprocess import Popen
 from time import monotonic, sleep
 from typing import IO, Any
 
 from benchmarks.network.hosts import Hosts
 from benchmarks.network.namespaces import GRACE
-from benchmarks.speed.timing import Failed
+from benchmarks.report import read_bytes
+from benchmarks.timing import Failed
 
 ROOT = Path(__file__).resolve().parents[2]
-START = 300.0  # seconds until all have imported torch, which on few cores takes a while, and have met
+START = 300.0  # seconds until all have imported torch, which on few cores takes a while, and have connected
 LEAST_MEMORY = 1.2e9  # bytes; with less the system would end processes, and not only of these
 LONGEST = 3000  # characters of what a worker said, where one failed
 _ports = count(29500)
 
 
 class Crew:
-    """`size` workers on the first hosts, as a context. `Failed` is raised, and all of them end, where one does not
-    answer in time."""
+    """`size` workers on the first hosts, as a context. If one does not answer in time, all end with `Failed`."""
 
     def __init__(self, hosts: Hosts, size: int) -> None:
         common = {
@@ -66,7 +65,7 @@ class Crew:
             try:
                 process.stdin.write(json.dumps(job) + "\n")
                 process.stdin.flush()
-            except OSError:  # it has ended, which is told below
+            except OSError:  # it has ended, which is reported below
                 break
         return self._all_answer(timeout)
 
@@ -86,42 +85,27 @@ class Crew:
                 except Empty:
                     continue
                 if not lines[rank]:
-                    self._fail(f"worker {rank} ended, {self._last_words(rank)}")
+                    code, words = self._group.processes[rank].poll(), self._group.errors(rank).strip().splitlines()
+                    last = f"exit code {code}: {words[-1][:200] if words else 'no message'}"
+                    # A table takes [...] for a style.
+                    self._fail(f"worker {rank} ended, {last.translate(str.maketrans('[]', '()'))}")
                 waiting.remove(rank)
             if monotonic() > deadline and waiting:
                 self._fail(f"{len(waiting)} of {self.size} workers did not answer in {timeout:.0f} s")
-            if free_memory() < LEAST_MEMORY and waiting:
-                self._fail(f"out of memory: {self.size} workers left less than {LEAST_MEMORY / 1e9:.1f} GB", tell=False)
+            if waiting and (read_bytes("/proc/meminfo", "MemAvailable") or 0) < LEAST_MEMORY:
+                self._fail(
+                    f"out of memory: {self.size} workers left less than {LEAST_MEMORY / 1e9:.1f} GB", verbose=False
+                )
         return [dict(json.loads(line)) for line in lines]
 
-    def _last_words(self, rank: int) -> str:
-        code, words = self._group.processes[rank].poll(), self._group.errors(rank).strip().splitlines()
-        told = f"exit code {code}: {words[-1][:200] if words else 'without a word'}"
-        return told.translate(str.maketrans("[]", "()"))  # a table takes [...] for a style
-
-    def _fail(self, why: str, tell: bool = True) -> None:
-        peak = max(map(_peak, self._group.processes))
-        if tell:
-            sleep(GRACE)  # for the others to say why
-        for rank in range(self.size if tell else 0):
+    def _fail(self, why: str, verbose: bool = True) -> None:
+        peak = max(read_bytes(f"/proc/{process.pid}/status", "VmHWM") or 0 for process in self._group.processes)
+        if verbose:
+            sleep(GRACE)  # for the other workers to write their errors
+        for rank in range(self.size if verbose else 0):
             print(f"worker {rank}:\n{self._group.errors(rank)[-LONGEST:]}", file=sys.stderr)
         self.close()
         raise Failed(f"{why}; a worker had at most {peak / 1e6:,.0f} MB" if peak else why)
-
-
-def free_memory() -> float:
-    """Bytes that processes of this machine can still have."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-
-
-def _peak(process: Popen[str]) -> float:
-    """The most bytes that a process has had in memory; 0 where it is no more."""
-    try:
-        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return 1024.0 * next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def _read(stream: IO[str], answers: Queue[str]) -> None:

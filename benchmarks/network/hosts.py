@@ -8,24 +8,39 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from time import monotonic, sleep
+from typing import IO, Any
 
-from benchmarks.network.group import Done, Group
-from benchmarks.network.namespaces import Unavailable, call, missing, namespaces, new_prefix, remove, remove_leftovers
+from benchmarks.network.namespaces import (
+    GRACE,
+    SECONDS,
+    Unavailable,
+    call,
+    end_processes,
+    missing,
+    namespaces,
+    new_prefix,
+    remove,
+    remove_leftovers,
+)
 
 INTERFACE = "eth0"  # of each host, in its namespace
 BRIDGE = "br0"
 MOST_HOSTS = 250
 MTU = 1500
 LEAST_BURST = 2 * (MTU + 14)  # what a bucket holds is not limited, so it must be small beside a message
-FAST, LEAST_FAST_BURST = 3e7, 2 * 2**16  # from here on the kernel is spared to cut what TCP gives it at a time
+FAST, LEAST_FAST_BURST = 3e7, 2 * 2**16  # from this rate on, packets are not cut before they are counted
 LEAST_QUEUE = 4 * 2**20  # holds what many hosts send to one at a time: no packets are lost, as behind a good switch
 SETTINGS = """
 cd /proc/sys/net/ipv4
@@ -43,6 +58,62 @@ class Counters:
 
     def since(self, before: Counters) -> Counters:
         return Counters(self.received - before.received, self.sent - before.sent)
+
+
+class Group:
+    """Processes in these namespaces, each in a session of its own: pipes for stdin and stdout, a file for stderr."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names, self.closed = names, False
+        self.processes: list[subprocess.Popen[str]] = []
+        self._errors: list[IO[bytes]] = []
+
+    def start(self, command: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> None:
+        """The next process, in the next namespace."""
+        self._errors.append(tempfile.TemporaryFile())  # noqa: SIM115 - until close()
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.names[len(self.processes)], *command],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors[-1],
+            env={**os.environ, **env}, cwd=cwd, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+        self.processes.append(process)
+
+    def errors(self, i: int) -> str:
+        """What a process has written to stderr so far. Read without a seek: it writes where the file is at."""
+        file = self._errors[i].fileno()
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
+
+    def end(self) -> None:
+        """SIGTERM to those that run and to all they have started, SIGKILL to those that take no notice."""
+        running = [process for process in self.processes if process.poll() is None]
+        for process in running:
+            _send_signal(process, signal.SIGTERM)
+        deadline = monotonic() + GRACE
+        while monotonic() < deadline and any(process.poll() is None for process in running):
+            sleep(0.01)
+        for process in running:
+            if process.poll() is None:
+                _send_signal(process, signal.SIGKILL)
+            process.wait(SECONDS)
+        end_processes(self.names)  # those that have left their session
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.end()
+        for process in self.processes:
+            for stream in (process.stdin, process.stdout):
+                with suppress(OSError):  # a line that nobody read
+                    if stream is not None:
+                        stream.close()
+        for errors in self._errors:
+            errors.close()
+        self.closed = True
+
+
+def _send_signal(process: subprocess.Popen[str], number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 class Hosts:
@@ -81,13 +152,14 @@ class Hosts:
         self.close()
 
     def limit(self, bandwidth: float | None) -> None:
-        """Another bandwidth from now on."""
+        """Change the bandwidth."""
         if bandwidth is None and self.bandwidth is None:
             return
-        told = "qdisc del dev {} root" if bandwidth is None else f"qdisc replace dev {{}} root {bucket(bandwidth)}"
-        call(["tc", "-n", self._switch, "-batch", "-"], [told.format(f"h{i}") for i in range(len(self.names))])
+        limit = "del dev {} root" if bandwidth is None else f"replace dev {{}} root {token_bucket(bandwidth)}"
+        command = f"qdisc {limit}"
+        call(["tc", "-n", self._switch, "-batch", "-"], [command.format(f"h{i}") for i in range(len(self.names))])
         for name in self.names:
-            call(["tc", "-n", name, "-batch", "-"], [told.format(INTERFACE)])
+            call(["tc", "-n", name, "-batch", "-"], [command.format(INTERFACE)])
         self.bandwidth = bandwidth
 
     def counters(self) -> list[Counters]:
@@ -101,8 +173,10 @@ class Hosts:
     def start(
         self, commands: Sequence[Sequence[str]], env: Sequence[Mapping[str, str]] = (), cwd: Path | None = None
     ) -> Group:
-        """One process on each of the first hosts; `env` is beside this process's own. One group at a time: when it
-        ends, so does all that runs on its hosts."""
+        """Start one process on each of the first hosts; `env` is added to the environment of this process.
+
+        There is one group at a time: when it ends, all that runs on its hosts ends.
+        """
         if len(commands) > len(self.names) or (env and len(env) != len(commands)):
             raise ValueError(f"{len(commands)} commands and {len(env)} env for {len(self.names)} hosts")
         if self._group is not None:
@@ -111,17 +185,6 @@ class Hosts:
         for i, command in enumerate(commands):
             self._group.start(command, env[i] if env else {}, cwd)
         return self._group
-
-    def run(
-        self, commands: Sequence[Sequence[str]], env: Sequence[Mapping[str, str]] = (), timeout: float = 60.0,
-        cwd: Path | None = None,
-    ) -> list[Done]:  # fmt: skip
-        """One process on each of the first hosts, until all have ended. Where one fails, the others soon end too."""
-        group = self.start(commands, env, cwd)
-        try:
-            return group.wait(timeout)
-        finally:
-            group.close()
 
     def close(self) -> None:
         """End every process, remove every namespace; signals are ignored meanwhile."""
@@ -139,27 +202,31 @@ class Hosts:
 
     def _build(self) -> None:
         call(["ip", "-batch", "-"], [f"netns add {name}" for name in (self._switch, *self.names)])
-        switch = [f"link add {BRIDGE} type bridge mcast_snooping 0", quiet(BRIDGE), f"link set {BRIDGE} up"]
+        switch = [f"link add {BRIDGE} type bridge mcast_snooping 0", disable_ipv6(BRIDGE), f"link set {BRIDGE} up"]
         for i, name in enumerate(self.names):
             switch.append(f"link add h{i} mtu {MTU} type veth peer name {INTERFACE} mtu {MTU} netns {name}")
-            switch += [quiet(f"h{i}"), f"link set h{i} master {BRIDGE} up"]
+            switch += [disable_ipv6(f"h{i}"), f"link set h{i} master {BRIDGE} up"]
         call(["ip", "-n", self._switch, "-batch", "-"], switch)
         for name, address in zip(self.names, self.addresses, strict=True):
-            own = [f"address add {address}/24 dev {INTERFACE}", quiet(INTERFACE), f"link set {INTERFACE} up"]
-            call(["ip", "-n", name, "-batch", "-"], [*own, "link set lo up"])
+            commands = [f"address add {address}/24 dev {INTERFACE}", disable_ipv6(INTERFACE)]
+            commands += [f"link set {INTERFACE} up", "link set lo up"]
+            call(["ip", "-n", name, "-batch", "-"], commands)
             call(["ip", "netns", "exec", name, "sh", "-c", SETTINGS])
 
     def _handle_signals(self) -> None:
         """SIGTERM and SIGHUP raise SystemExit, as SIGINT raises KeyboardInterrupt; Python allows it in one thread."""
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+            self._handlers = {
+                number: signal.signal(number, lambda number, _: sys.exit(128 + number))
+                for number in (signal.SIGTERM, signal.SIGHUP)
+            }
             self._handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
 
 
-def bucket(bandwidth: float) -> str:
+def token_bucket(bandwidth: float) -> str:
     """The queueing discipline, as tc reads it: a token bucket that holds a millisecond's bytes.
 
-    >>> bucket(1e6)
+    >>> token_bucket(1e6)
     'tbf rate 8000000bit burst 3028 limit 4197332'
     """
     if not 1e4 <= bandwidth <= 4e9:
@@ -168,13 +235,9 @@ def bucket(bandwidth: float) -> str:
     return f"tbf rate {round(8 * bandwidth)}bit burst {burst} limit {burst + max(LEAST_QUEUE, round(bandwidth / 20))}"
 
 
-def quiet(interface: str) -> str:
+def disable_ipv6(interface: str) -> str:
     """No IPv6 address, so that counters stand still when nobody sends."""
     return f"link set {interface} addrgenmode none"
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

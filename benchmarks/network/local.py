@@ -9,34 +9,22 @@ workers have nothing left to forward.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch.distributed as dist
 from rich.console import Console
 
-from benchmarks.speed import report
-from benchmarks.speed.data import clicks
+from benchmarks import report
+from benchmarks.data import clicks
+from benchmarks.network.worker import Clock
 from gbun import distributed, train
-from gbun.callbacks import Callback
 
 WARM_UP = 3
 
 
-class Clock(Callback):
-    """Seconds of each round."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    def after_round(self, training: Any, told: Any) -> bool:
-        self.seconds.append(told.seconds)
-        return False
-
-    def rounds(self) -> list[float]:
-        return np.diff(self.seconds)[WARM_UP - 1 : -2].tolist()
+def of_rounds(clock: Clock) -> list[float]:
+    return np.diff(clock.seconds)[WARM_UP - 1 : -2].tolist()
 
 
 def parameters(K: int, n_jobs: int) -> dict[str, Any]:
@@ -46,24 +34,23 @@ def parameters(K: int, n_jobs: int) -> dict[str, Any]:
 def one_process(n_rows: int, K: int, rounds: int, cores: int) -> list[float]:
     clock = Clock()
     train(parameters(K, cores), clicks(n_rows).load(), rounds, callbacks=[clock], task="classification")
-    return clock.rounds()
+    return of_rounds(clock)
 
 
 def one_worker(n_rows: int, K: int, rounds: int) -> list[float]:
     X, y = clicks(n_rows).load()
-    own, clock = slice(dist.get_rank(), None, dist.get_world_size()), Clock()
-    distributed.train(parameters(K, 1), (X[own], y[own]), rounds, callbacks=[clock], task="classification")
-    return clock.rounds()
+    shard, clock = slice(dist.get_rank(), None, dist.get_world_size()), Clock()
+    distributed.train(parameters(K, 1), (X[shard], y[shard]), rounds, callbacks=[clock], task="classification")
+    return of_rounds(clock)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.network.local", description=__doc__)
+    parser = report.make_parser("network.local", __doc__, "results/network", data=False)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--neurons", default="64,256")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path, default=Path("results/network"))
     args = parser.parse_args()
     rows = []
     for K in map(int, args.neurons.split(",")):
@@ -80,7 +67,6 @@ def main() -> None:
         })  # fmt: skip
         rows.append(report.goal(f"K = {K}", "workers / threads", workers / threads, most=1.15))
     report.show(rows, Console(width=160))
-    args.output.mkdir(parents=True, exist_ok=True)
     report.write(args.output / "local.json", {"local": {"about": report.about(args.workers, False), "rows": rows}})
 
 

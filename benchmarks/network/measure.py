@@ -3,9 +3,11 @@
 Bytes are differences of the interfaces' counters between a job of few rounds and one of more, divided by the rounds
 that make the difference: what a job sends before its first round is in both.
 
-How much of the transfer happens while the hosts compute: E are the seconds of an exchange of the same bytes where
-nothing is computed, C those of a round without a limit less those of an exchange without one, and T is the round with a
-limit. One after the other takes C + E, at the same time the larger of both; overlap = (C + E - T) / min(C, E).
+The overlap is the share of the transfer that happens while the hosts compute. Let T be the seconds of a round with a
+limit, E those of an exchange of the same bytes without computation, and C those of a round without a limit minus those
+of an exchange without one. One after the other they take C + E, at the same time max(C, E). So
+
+    overlap = (C + E - T) / min(C, E)
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ from time import sleep
 from typing import Any
 
 from benchmarks.network.crew import Crew
-from benchmarks.network.hosts import Hosts, bucket
-from benchmarks.speed.report import Row
-from benchmarks.speed.timing import Failed, ratio
+from benchmarks.network.hosts import Hosts, token_bucket
+from benchmarks.report import Row
+from benchmarks.timing import Failed, ratio
 
 TABLE = "network: a round on several hosts; bytes are of a host and round, at its interface"
 FEWEST, MOST = 3, 50  # rounds, where nobody says how many
 COMPILE = 600.0  # seconds for the first round of all
 SETTLE = 0.1  # seconds for the last acknowledgements
-WORTH_TELLING = 0.2  # of T: where less could overlap, noise would say how much did
+LEAST_OVERLAP = 0.2  # of T: where less can overlap, the figure would be noise
 
 Job = dict[str, Any]
 
@@ -43,8 +45,8 @@ class Plan:
     transport: str
 
     def train(self, K: int) -> Job:
-        own = {"rows": self.rows, "features": self.features, "nnz": self.nnz, "transport": self.transport}
-        return {"kind": "train", "neurons": K, **own}
+        training = {"rows": self.rows, "features": self.features, "nnz": self.nnz, "transport": self.transport}
+        return {"kind": "train", "neurons": K, **training}
 
     def rounds_of(self, expected: float) -> int:
         """Where each takes the expected seconds."""
@@ -55,8 +57,8 @@ class Plan:
 class Found:
     """Seconds by which one more round makes a job longer; bytes and seconds of a core of each host and round.
 
-    Training tells of rounds late, and where there are few of them in bunches: the seconds between two words of it would
-    be too small. `deviation` is that of the single rounds' seconds, as they were told; None of less than three.
+    Training reports rounds late, and in groups where there are few of them: the seconds between two reports would be
+    too small. `deviation` is that of the reported seconds of single rounds; None for less than three.
     `answer` is that of rank 0.
     """
 
@@ -81,13 +83,13 @@ class Found:
 def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: Plan) -> Iterator[Row]:
     """A row for no limit, then one for each bandwidth; once one has failed, the workers are gone and no more come.
 
-    What a limit does is told by rounds without it that were made just before: others may use this machine, too.
+    A limit is compared with rounds without it just before, as other programs may use this machine too.
     """
     hosts.limit(None)
     jobs: dict[str, Job] = {"round": plan.train(K), "all_reduce": {"kind": "all_reduce", "neurons": K}}
     free: dict[str, Found] = {}
 
-    def measured(job: Job, expected: float) -> Found:
+    def run_job(job: Job, expected: float) -> Found:
         return measure(hosts, crew, job, expected, plan.rounds_of(expected))
 
     for bandwidth in (None, *bandwidths):
@@ -97,30 +99,34 @@ def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: P
             hosts.limit(None)
             if not free:
                 crew.ask({**jobs["round"], "rounds": 2}, COMPILE)
-                free["round"] = measured(jobs["round"], probed(crew, jobs["round"]))
-                jobs["exchange"] = {"kind": "exchange"} | message(free["round"])
+                free["round"] = run_job(jobs["round"], probe_round(crew, jobs["round"]))
+                # Bytes that go up to rank 0, and those that come down: the last rank sends and receives just these.
+                sizes = {
+                    way: round(free["round"].answer[key][-1]) for way, key in (("up", "sent"), ("down", "received"))
+                }
+                jobs["exchange"] = {"kind": "exchange", **sizes}
             for name, job in jobs.items():
-                free[name] = measured(job, probed(crew, job))
+                free[name] = run_job(job, probe_round(crew, job))
             hosts.limit(bandwidth)
             if bandwidth is not None:
                 for name, job in jobs.items():
-                    found[name] = measured(job, free[name].expected(bandwidth))
+                    found[name] = run_job(job, free[name].expected(bandwidth))
         except Failed as failure:
             note = str(failure)
-        place = {"table": TABLE, "hosts": crew.size, "K": K, "bandwidth": words(bandwidth)}
-        yield {**place, **row(crew.size, K, found if bandwidth else free, free, note)}
+        place = {"table": TABLE, "hosts": crew.size, "K": K, "bandwidth": show_bandwidth(bandwidth)}
+        yield {**place, **make_row(crew.size, K, found if bandwidth else free, free, note)}
         if note:
             return
 
 
-def probed(crew: Crew, job: Job) -> float:
+def probe_round(crew: Crew, job: Job) -> float:
     """Seconds that a round is expected to take, from a few."""
     return max(of_rounds(job, crew.ask({**job, "rounds": 4}, COMPILE)["seconds"]))
 
 
 def of_rounds(job: Job, ends: list[float]) -> list[float]:
-    """Seconds of each round. Training is told of a round when the sums of the next have come: the last is told at once,
-    and the first one's beginning is not known."""
+    """Seconds of each round. Training reports a round when the sums of the next have come: the last is reported at
+    once, and the beginning of the first is not known."""
     return [b - a for a, b in pairwise(ends[:-1] if job["kind"] == "train" else [0.0, *ends])]
 
 
@@ -151,23 +157,18 @@ def total(answer: dict[str, Any]) -> float:
     return float(answer["seconds"][-1]) if answer["seconds"] else 0.0
 
 
-def message(found: Found) -> dict[str, int]:
-    """Bytes that go up to rank 0, and those that come down: the last rank sends the one and receives the other."""
-    return {"up": round(found.answer["sent"][-1]), "down": round(found.answer["received"][-1])}
-
-
-def row(size: int, K: int, found: dict[str, Found], free: dict[str, Found], note: str) -> Row:
+def make_row(size: int, K: int, found: dict[str, Found], free: dict[str, Found], note: str) -> Row:
     ring = 2.0 * (size - 1) / size * 4.0 * K * K
-    own, all_reduce = found.get("round"), found.get("all_reduce")
-    sent, all_sent = (statistics.mean(f.sent) if f else None for f in (own, all_reduce))
+    training, all_reduce = found.get("round"), found.get("all_reduce")
+    sent, all_sent = (statistics.mean(f.sent) if f else None for f in (training, all_reduce))
     return {
-        "rounds": own and own.rounds,
-        "round s": own and own.seconds,
+        "rounds": training and training.rounds,
+        "round s": training and training.seconds,
         "no limit s": free["round"].seconds if "round" in free else None,
         "sent": sent,
-        "received": own and statistics.mean(own.received),
-        "most": own and own.most,
-        "gbun counts": own and statistics.mean(own.answer["sent"]),
+        "received": training and statistics.mean(training.received),
+        "most": training and training.most,
+        "gbun counts": training and statistics.mean(training.answer["sent"]),
         "of a ring": ratio(sent, ring),
         "all_reduce s": all_reduce and all_reduce.seconds,
         "all_reduce sent": all_sent,
@@ -184,12 +185,12 @@ def overlap(found: dict[str, Found], free: dict[str, Found]) -> float | None:
     if found is free or not {"round", "exchange"} <= found.keys() & free.keys():
         return None
     C, E, T = free["round"].seconds - free["exchange"].seconds, found["exchange"].seconds, found["round"].seconds
-    return (C + E - T) / min(C, E) if min(C, E) > WORTH_TELLING * T else None
+    return (C + E - T) / min(C, E) if min(C, E) > LEAST_OVERLAP * T else None
 
 
-def words(bandwidth: float | None) -> str:
+def show_bandwidth(bandwidth: float | None) -> str:
     """
-    >>> words(None), words(1e5), words(2.5e7)
+    >>> show_bandwidth(None), show_bandwidth(1e5), show_bandwidth(2.5e7)
     ('no limit', '100KB', '25MB')
     """
     if bandwidth is None:
@@ -197,26 +198,26 @@ def words(bandwidth: float | None) -> str:
     return next(f"{bandwidth / scale:g}{unit}" for unit, scale in UNITS.items() if bandwidth >= scale)
 
 
-def bandwidth_of(told: str) -> float | None:
+def parse_bandwidth(text: str) -> float | None:
     """
-    >>> bandwidth_of("100KB"), bandwidth_of("1.5GB"), bandwidth_of("no limit")
+    >>> parse_bandwidth("100KB"), parse_bandwidth("1.5GB"), parse_bandwidth("no limit")
     (100000.0, 1500000000.0, None)
     """
-    if told == words(None):
+    if text == show_bandwidth(None):
         return None
-    unit = next((unit for unit in UNITS if told.upper().endswith(unit)), "")
+    unit = next((unit for unit in UNITS if text.upper().endswith(unit)), "")
     try:
-        return float(told[: len(told) - len(unit)]) * UNITS.get(unit, 1.0)
+        return float(text[: len(text) - len(unit)]) * UNITS.get(unit, 1.0)
     except ValueError:
-        raise ValueError(f"a bandwidth is bytes a second, such as 10MB or 100KB, got {told!r}") from None
+        raise ValueError(f"a bandwidth is bytes a second, such as 10MB or 100KB, got {text!r}") from None
 
 
-def limit_of(told: str) -> float:
+def parse_limit(text: str) -> float:
     """A bandwidth to which hosts can be limited."""
-    value = bandwidth_of(told)
+    value = parse_bandwidth(text)
     if value is None:
         raise ValueError("no limit is always measured")
-    bucket(value)  # or an error
+    token_bucket(value)  # or an error
     return value
 
 

@@ -1,7 +1,7 @@
-"""Network namespaces of this harness by name: listed, emptied, removed, also those of runs that are no more.
+"""List, empty and remove network namespaces by name, also those of runs that have ended.
 
-Names begin with the pid and the start time of the process that made them: two runs do not meet, and what a killed run
-left can be told from what is in use.
+Names begin with the pid and the start time of the process that made them: two runs never share a name, and
+leftovers of a killed run can be recognised.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def call(command: Sequence[str], lines: Sequence[str] = (), check: bool = True) 
 
 
 def new_prefix(number: int) -> str:
-    """Of the names of this process's hosts; `number` tells those apart that it has at the same time."""
+    """Of the names of this process's hosts; `number` distinguishes those that it has at the same time."""
     return f"{PREFIX}-{os.getpid()}-{start_time(os.getpid())}-{number}"
 
 
@@ -61,32 +61,32 @@ def namespaces(prefix: str = PREFIX) -> list[str]:
 
 def remove(names: Sequence[str]) -> None:
     """End what runs in these namespaces, then remove them."""
-    end_inside(names)
+    end_processes(names)
     for name in names:
         call(["ip", "netns", "del", name], check=False)  # another run may remove the same leftovers
 
 
-def end_inside(names: Sequence[str]) -> None:
+def end_processes(names: Sequence[str]) -> None:
     """SIGTERM to what runs in these namespaces, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        found, deadline = inside(names), monotonic() + GRACE
+        found, deadline = list_processes(names), monotonic() + GRACE
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         while found and monotonic() < deadline:
             sleep(0.05)
-            found = inside(names)
+            found = list_processes(names)
         if not found:
             return
 
 
-def inside(names: Sequence[str]) -> list[int]:
+def list_processes(names: Sequence[str]) -> list[int]:
     """The processes in these namespaces."""
     return [int(pid) for name in names for pid in call(["ip", "netns", "pids", name], check=False).split()]
 
 
 def remove_leftovers() -> list[str]:
-    """Remove the namespaces of runs that are no more; their names."""
+    """Remove the namespaces of runs that have ended; return their names."""
     left = []
     for name in namespaces():
         pid, began = (int(part) for part in name.split("-")[1:3])

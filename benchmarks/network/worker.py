@@ -7,10 +7,10 @@
     {"kind": "exchange", "up": 10000, "down": 800, "rounds": 5}
     {"kind": "all_reduce", "neurons": 64, "rounds": 5}
 
-All workers read the same lines, form a gloo group for each job, and answer with a line on stdout when they are through:
-what the job found, and the seconds of a core ("cpu") and the most memory ("peak MB") that this worker had.
+All workers read the same lines, form a gloo group for each job, and answer with a line on stdout when they are done:
+the results of the job, and the seconds of a core ("cpu") and the most memory ("peak MB") that this worker had.
 RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and GLOO_SOCKET_IFNAME are as torch.distributed reads them. All use of
-gbun.distributed is in this file.
+gbun.distributed by the hosts is in this file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import json
 import os
 import sys
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter, process_time
 from typing import Any
 
@@ -28,20 +28,21 @@ import scipy.sparse as sp
 import torch
 import torch.distributed as dist
 
-from benchmarks.network import parameters, peers, shards
+from benchmarks.data import read_shard
+from benchmarks.internals import peak_megabytes
+from benchmarks.peers import hosts as peers
 from gbun import distributed
-from gbun.callbacks import Callback, RoundReport
-from gbun.demo import peak_megabytes
+from gbun.callbacks import Callback
 
 SEED = 0
-PATIENCE = timedelta(hours=1)  # the program that asks has limits of its own
+PATIENCE = timedelta(hours=1)  # the program that sends jobs has its own limits
 Answer = dict[str, Any]
-shard = lru_cache(maxsize=1)(shards.read)
+cached_shard = lru_cache(maxsize=1)(read_shard)
 
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints does so among the errors
+    os.dup2(2, 1)  # other output goes to stderr
     torch.set_num_threads(1)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -50,9 +51,9 @@ def main() -> None:
     for number, line in enumerate(sys.stdin):
         job = json.loads(line)
         if number:
-            dist.destroy_process_group()  # by now, all are through with it
-        own = dist.PrefixStore(f"job {number}", store)
-        dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=PATIENCE)
+            dist.destroy_process_group()  # all workers have finished the last job
+        job_store = dist.PrefixStore(f"job {number}", store)
+        dist.init_process_group("gloo", store=job_store, rank=rank, world_size=size, timeout=PATIENCE)
         began = process_time()
         answer = JOBS[job.pop("kind")](**job)
         _write(answers, {**answer, "cpu": process_time() - began, "peak MB": peak_megabytes()})
@@ -61,10 +62,11 @@ def main() -> None:
 def train(neurons: int, rounds: int, transport: str, folder: str | None = None, **generated: int) -> Answer:
     """Seconds since the start at the end of each round, and the bytes of each worker and round that gbun itself has
     counted; both on rank 0."""
-    X, y = share(**generated, rank=dist.get_rank()) if folder is None else shard(folder, dist.get_rank())
-    clock, report = Clock(), distributed.Report()
+    X, y = make_shard(**generated, rank=dist.get_rank()) if folder is None else cached_shard(folder, dist.get_rank())
+    clock, report = Clock(), distributed.TrafficReport()
     dist.barrier()
-    distributed.train(parameters.gbun(neurons), (X, y), rounds, callbacks=[clock], transport=transport, report=report)
+    options = {"callbacks": [clock], "transport": transport, "report": report}
+    distributed.train(peers.gbun_parameters(neurons), (X, y), rounds, **options)
     if dist.get_rank():
         return {}
     sent, received = (values[:, 1:].mean(axis=1).tolist() for values in (report.sent, report.received))
@@ -72,20 +74,20 @@ def train(neurons: int, rounds: int, transport: str, folder: str | None = None, 
 
 
 def exchange(up: int, down: int, rounds: int) -> Answer:
-    """What rounds send, and nothing else: numbers that add up on rank 0, and bytes that come back."""
-    numbers, verdict = np.zeros(up // 4), np.zeros(down, dtype=np.uint8)
-    with distributed.workers() as courier:
-        courier.broadcast(np.zeros(1))
+    """Send what rounds send, without computing: numbers that are summed on rank 0, and bytes that are broadcast."""
+    numbers, update = np.zeros(up // 4), np.zeros(down, dtype=np.uint8)
+    with distributed.workers() as collective:
+        collective.broadcast(np.zeros(1))
         began, seconds = perf_counter(), []
         for _ in range(rounds):
-            courier.sum(numbers, root=0, wire=[(len(numbers), "float32")])
-            courier.broadcast(verdict)
+            collective.sum(numbers, root=0, wire=[(len(numbers), "float32")])
+            collective.broadcast(update)
             seconds.append(perf_counter() - began)
     return {"seconds": seconds}
 
 
 def all_reduce(neurons: int, rounds: int) -> Answer:
-    """What a round would send that summed a whole K x K matrix of float32."""
+    """All-reduce a K x K matrix of float32 in each round."""
     A = torch.zeros(neurons * neurons)
     dist.barrier()
     began, seconds = perf_counter(), []
@@ -97,9 +99,9 @@ def all_reduce(neurons: int, rounds: int) -> Answer:
 
 JOBS = {
     "train": train,
-    "lightgbm": peers.lightgbm,
-    "xgboost": peers.xgboost,
-    "trees": peers.trees,
+    "lightgbm": partial(peers.run_rounds, "lightgbm"),
+    "xgboost": partial(peers.run_rounds, "xgboost"),
+    "trees": peers.describe_trees,
     "exchange": exchange,
     "all_reduce": all_reduce,
 }
@@ -111,13 +113,13 @@ class Clock(Callback):
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def after_round(self, training: Any, report: RoundReport) -> bool:
+    def after_round(self, training: Any, report: Any) -> bool:
         self.seconds.append(report.seconds)
         return False
 
 
 @lru_cache(maxsize=4)
-def share(rows: int, features: int, nnz: int, rank: int) -> tuple[Any, Any]:
+def make_shard(rows: int, features: int, nnz: int, rank: int) -> tuple[Any, Any]:
     """This host's rows: `nnz` ones each, one in each of as many equal parts of the features; two classes."""
     width = features // nnz
     rng, effects = np.random.default_rng([SEED, 1, rank]), np.random.default_rng([SEED, 0]).normal(size=features)

@@ -1,4 +1,4 @@
-"""The paper's experiments, each by one command, with the peers beside us and the paper's figures beside both.
+"""The paper's experiments, each by one command, beside the peers and the paper's figures.
 
     python -m benchmarks.paper.accuracy      --data FOLDER    Table 1 and the figure of convergence
     python -m benchmarks.paper.rounds        --data FOLDER    seconds of a round
@@ -8,8 +8,9 @@
     python -m benchmarks.paper.classes                        what classes cost, 10 to 1000
     python -m benchmarks.paper               --data FOLDER    all of them, and one report in HTML
 
-An experiment is made of cells (`cells.py`). What a cell has found is kept in results/paper/EXPERIMENT.json and not
-measured again while its settings and the versions of its packages are the same. --again measures all anew, --again
-failed what failed as a whole or in part; the file is kept as EXPERIMENT.old.json then, and a run that is cut short goes
-on without --again. --quick is a tiny form on generated rows that needs no FOLDER.
+An experiment is a script with an `EXPERIMENT`, and is made of cells (benchmarks/cells.py). Results are kept in
+results/paper/EXPERIMENT.json, and a cell is not measured again while its settings and package versions are the same.
+--again measures everything again, --again failed only what failed as a whole or in part; the old file is kept as
+EXPERIMENT.old.json, and an interrupted run continues without --again. --quick is a tiny form on generated rows that
+needs no FOLDER. docs/benchmarks has summaries of the results, without what single test rows contribute to a score.
 """

@@ -1,4 +1,4 @@
-"""What an experiment of the paper is, and the command line that all of them share."""
+"""What an experiment of the paper is, the command line that all experiments share, and their pictures."""
 
 from __future__ import annotations
 
@@ -6,36 +6,41 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks.paper.cells import Cell, Finding, NotRun, Store, run
-from benchmarks.paper.given import number
-from benchmarks.speed import report
-from benchmarks.speed.report import Row
-from benchmarks.speed.timing import Failed
+from benchmarks import report
+from benchmarks.cells import Cell, Finding, NotRun, Store, run
+from benchmarks.report import Row, new_figure, number, save
+from benchmarks.timing import Failed
 
 RESULTS, QUICK_RESULTS = Path("results/paper"), Path("results/paper_quick")
-REPORT = Path("docs/benchmarks")  # the latest report, and its findings
+REPORT = Path("docs/benchmarks")  # the latest report with its findings
 INTERRUPTED = "interrupted: cells that were measured are kept, and the same command goes on with the others"
-A_JOB = 12 * 10**9  # bytes that one of several cells side by side may have
+JOB_MEMORY = 12 * 10**9  # bytes for each of several cells side by side
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. Without `data`, or where `quick`, rows are generated."""
+    """How much is measured. Rows are generated without `data`, or where `quick`.
+
+    `jobs` cells share the threads where an experiment is not about seconds; `given` are all arguments.
+    """
 
     data: Path | None
     quick: bool
     threads: int
     jobs: int
-    """Cells side by side, among which the threads are divided, where an experiment is not about seconds."""
     given: argparse.Namespace
-    """All arguments, those of the experiment's own too."""
+
+    def options(self, whole: Mapping[str, Any], quick: Mapping[str, Any]) -> argparse.Namespace:
+        """The arguments, with defaults from `quick` or `whole` for those that were not given."""
+        given = {name: value for name, value in vars(self.given).items() if value is not None}
+        return argparse.Namespace(**{**vars(self.given), **(quick if self.quick else whole), **given})
 
 
 @dataclass(frozen=True)
@@ -46,88 +51,82 @@ class Picture:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`tables` gives rows, each of which names its "table"; `draw` writes pictures into a folder.
+    """`tables` returns rows, each of which names its "table"; `draw` writes pictures into a folder.
 
-    Both get what all cells of the plan have found, failures too, and say what they can of it: a run may have been
-    small. The paper's figures are in the tables, in columns of their own.
+    Both get the findings of all cells of the plan, failures too. The paper's figures have columns of their own.
     """
 
     name: str
     title: str
-    text: str
-    """What the paper did, what is done here, and what differs: a paragraph for the report."""
+    text: str  # what the paper did, what is done here, and what differs: paragraphs for the report
     cells: Callable[[Plan], Sequence[Cell]]
     tables: Callable[[Sequence[Finding]], list[Row]]
     draw: Callable[[Sequence[Finding], Path], list[Picture]]
-    options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
-    """Adds arguments of its own; names of different experiments must not meet."""
-    alone: bool = True
-    """Its seconds are figures, so one cell at a time has the machine, whatever --jobs says."""
+    options: Callable[[argparse.ArgumentParser], None] = lambda parser: None  # names must differ between experiments
+    alone: bool = True  # its seconds are figures: one cell at a time, whatever --jobs says
+    summarise: Callable[[Sequence[Finding]], Sequence[Finding]] = lambda findings: findings  # for the report's folder
 
 
-def findings(experiment: Experiment, plan: Plan, console: Console) -> list[Finding]:
-    """What the cells of a plan have found; those that are missing are measured."""
-    store = store_of(experiment.name, plan.given)
+def measure(experiment: Experiment, plan: Plan, console: Console) -> list[Finding]:
+    """Return the findings of a plan's cells; measure those that are missing."""
     jobs = 1 if experiment.alone else plan.jobs
 
     def about() -> dict[str, Any]:
         return {**report.about(plan.threads // jobs, plan.quick), "jobs": jobs, "code": report.code()}
 
+    store = open_store(experiment.name, plan.given)
     return run(experiment.cells(plan), store, about, console, plan.given.again, jobs)
 
 
 def main(experiment: Experiment) -> None:
-    """Measures what is missing, prints tables and writes pictures."""
-    parser = common(f"python -m benchmarks.paper.{experiment.name}", experiment.text)
+    """Measure what is missing, print tables and write pictures."""
+    parser = make_parser(f"python -m benchmarks.paper.{experiment.name}", experiment.text)
     experiment.options(parser)
-    plan, console = planned(parser), Console(width=200)
+    plan, console = make_plan(parser), Console(width=200)
     try:
-        found = findings(experiment, plan, console)
+        findings = measure(experiment, plan, console)
     except Failed as failure:
         sys.exit(f"{experiment.name} cannot be run here: {failure}")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    report.show(experiment.tables(found), console)
-    if found and all(isinstance(one, NotRun) for one in found):
-        sys.exit(f"nothing could be run: {found[0].failed}")
-    pictures = experiment.draw(found, folder(plan.given))
-    console.print(f"written to {', '.join(str(picture.path) for picture in pictures) or folder(plan.given)}")
+    report.show(experiment.tables(findings), console)
+    if findings and all(isinstance(finding, NotRun) for finding in findings):
+        sys.exit(f"nothing could be run: {findings[0].failed}")
+    folder = results_folder(plan.given)
+    pictures = experiment.draw(findings, folder)
+    console.print(f"written to {', '.join(str(picture.path) for picture in pictures) or folder}")
 
 
-def store_of(name: str, given: argparse.Namespace) -> Store:
-    """What is known of an experiment: in a new clone, what the report that comes with it has found."""
-    path, published = folder(given) / f"{name}.json", REPORT / f"{name}.json"
+def open_store(name: str, given: argparse.Namespace) -> Store:
+    """The findings of an experiment; a new clone begins with those of the report in the repository."""
+    path, published = results_folder(given) / f"{name}.json", REPORT / f"{name}.json"
     if not path.exists() and published.exists() and given.output is None and not given.quick:
         shutil.copyfile(published, path)
     return Store(path)
 
 
-def common(prog: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, help="folder of the data sets")
-    parser.add_argument("--quick", action="store_true", help="a tiny form on generated rows")
-    parser.add_argument(
-        "--again",
-        nargs="?",
-        const="all",
-        choices=("all", "failed"),
-        help="measure also what is known already, all of it or what failed in a part at least; what was known is kept "
-        "in a file beside",
-    )
-    parser.add_argument("--threads", type=number(), default=os.cpu_count() or 1, help="all cores by default")
-    parser.add_argument(
-        "--jobs",
-        type=number(),
-        help="cells measured side by side, where an experiment is not about seconds; they share --threads. By default "
-        "each has one thread, as far as memory allows",
-    )
-    parser.add_argument("--output", type=Path, help=f"{RESULTS} by default, {QUICK_RESULTS} with --quick")
+def results_folder(given: argparse.Namespace) -> Path:
+    folder = Path(given.output or (QUICK_RESULTS if given.quick else RESULTS))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def make_parser(prog: str, description: str) -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=prog, description=description, formatter_class=raw)
+    add = parser.add_argument
+    add("--data", type=Path, help="folder of the data sets")
+    add("--quick", action="store_true", help="a tiny form on generated rows")
+    again = "measure all known cells again, or those that failed as a whole or in part; the old file is kept beside"
+    add("--again", nargs="?", const="all", choices=("all", "failed"), help=again)
+    add("--threads", type=number(), default=os.cpu_count() or 1, help="all cores by default")
+    jobs = "cells measured side by side, where seconds are no figures; they share --threads. One for each thread by "
+    add("--jobs", type=number(), help=f"{jobs}default, as far as memory allows")
+    add("--output", type=Path, help=f"{RESULTS} by default, {QUICK_RESULTS} with --quick")
     return parser
 
 
-def planned(parser: argparse.ArgumentParser) -> Plan:
+def make_plan(parser: argparse.ArgumentParser) -> Plan:
     given = parser.parse_args()
     if given.data is not None and not given.data.is_dir():
         parser.error(f"--data must be a folder, got {str(given.data)!r}")
@@ -135,18 +134,31 @@ def planned(parser: argparse.ArgumentParser) -> Plan:
         path = getattr(given, name, None)
         if path is not None and path.exists() and not path.is_dir():
             parser.error(f"--{name} must be a folder, got {str(path)!r}")
-    jobs = given.jobs or max(1, min(given.threads, memory() // A_JOB))
+    jobs = given.jobs or max(1, min(given.threads, memory() // JOB_MEMORY))
     if jobs > given.threads:
         parser.error(f"--jobs must be at most --threads, {given.threads}, got {jobs}")
     return Plan(None if given.quick else given.data, given.quick, given.threads, jobs, given)
 
 
 def memory() -> int:
-    """Bytes that this machine has. What is free of them changes, and with it the cells would."""
+    """Bytes of this machine. Free bytes would change, and the cells with them."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def folder(given: argparse.Namespace) -> Path:
-    chosen = given.output or (QUICK_RESULTS if given.quick else RESULTS)
-    chosen.mkdir(parents=True, exist_ok=True)
-    return Path(chosen)
+def draw_panels(
+    fills: Sequence[Callable[[Any], None]], path: Path, caption: str, height: float, shades: int = 32
+) -> list[Picture]:
+    """Draw panels one below the other, so that a phone can show them; nothing without panels."""
+    if not fills:
+        return []
+    figure = new_figure(5.0, height * len(fills))
+    for ax, fill in zip(figure.subplots(len(fills), 1, squeeze=False)[:, 0], fills, strict=True):
+        fill(ax)
+        ax.title.set_fontsize(9)
+        ax.tick_params(labelsize=7)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.label.set_fontsize(8)
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(fontsize=6)
+    save(figure, path, shades)
+    return [Picture(path, caption)]

@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing else: style and pictures are in it, and no script."""
+"""The report as one page of HTML: style and pictures are in it, and no script."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks.paper.cells import Finding, words
+from benchmarks import report
+from benchmarks.cells import Finding, duration
 from benchmarks.paper.experiment import Picture
-from benchmarks.speed import report
-from benchmarks.speed.report import Row
+from benchmarks.report import Row
 
 TITLE = "gbun: the experiments of the paper"
 KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -25,18 +25,20 @@ MET = {True: "met", False: "not met", None: "not measured"}
 
 @dataclass(frozen=True)
 class Section:
-    """What the report says of an experiment. `reason` is why it was not run, or not to its end."""
+    """What the report says of an experiment.
+
+    `absent` are planned cells without a finding; `reason` is why it was not run, or not to its end.
+    """
 
     name: str
     title: str
     text: str = ""
     findings: Sequence[Finding] = ()
     absent: Sequence[str] = ()
-    """Cells that were planned and of which nothing is known."""
     rows: Sequence[Row] = ()
     pictures: Sequence[Picture] = ()
     reason: str = ""
-    rerun: str = ""
+    command: str = ""
 
     @property
     def abouts(self) -> list[Mapping[str, Any]]:
@@ -45,35 +47,41 @@ class Section:
 
 def html(sections: Sequence[Section], command: str, quick: bool) -> str:
     abouts = [about for section in sections for about in section.abouts]
-    style = Path(__file__).with_name("page.css").read_text()
     links = "".join(f'<li><a href="#{s.name}">{escape(s.title)}</a></li>' for s in sections)
     note = '<p class="notice">A quick run: tiny, on generated rows. It shows that all works, and nothing else.</p>'
-    return "\n".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{TITLE}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<header>\n<h1>{TITLE}</h1>",
-            f"<p>Measured {escape(dates(abouts))}; written {datetime.now(timezone.utc):%Y-%m-%d}.</p>",
-            note if quick else "",
-            f'<nav aria-label="Experiments"><ul>{links}</ul></nav>\n</header>\n<main>',
-            goals(sections),
-            machine(abouts),
-            "<h2>How it was made</h2>\n<p>This page by the first command; all of it anew by the second.</p>",
-            f"<pre>{escape(command)}",
-            "make benchmark-report DATA=FOLDER ARGS=--again</pre>",
-            *(article(section) for section in sections),
-            "</main>\n</body>\n</html>\n",
-        ]
-    )
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{TITLE}</title>
+<style>
+{Path(__file__).with_name("page.css").read_text()}</style>
+</head>
+<body>
+<header>
+<h1>{TITLE}</h1>
+<p>Measured {escape(dates(abouts))}; written {datetime.now(timezone.utc):%Y-%m-%d}.</p>
+{note if quick else ""}
+<nav aria-label="Experiments"><ul>{links}</ul></nav>
+</header>
+<main>
+{goals(sections)}
+{machine(abouts)}
+<h2>How it was made</h2>
+<p>The first command makes this page; the second measures everything again.</p>
+<pre>{escape(command)}
+make benchmark-report DATA=FOLDER ARGS=--again</pre>
+{chr(10).join(map(article, sections))}
+</main>
+</body>
+</html>
+"""
 
 
 def goals(sections: Sequence[Section]) -> str:
     rows = [
-        {
-            "experiment": section.title,
-            **{k: v for k, v in row.items() if k not in ("table", "met")},
-            "met": MET[row["met"]],
-        }
+        {"experiment": section.title, **row, "met": MET[row["met"]]}
         for section in sections
         for row in section.rows
         if row["table"] == GOALS
@@ -87,17 +95,16 @@ def goals(sections: Sequence[Section]) -> str:
 
 def machine(abouts: Sequence[Mapping[str, Any]]) -> str:
     """All values there were: parts may have been measured on different days, with different versions."""
-    rows = [{"": name, "value": told} for name in FACTS if (told := _values(about.get(name) for about in abouts))]
-    packages = dict.fromkeys(name for about in abouts for name in about.get("packages", {}))
-    for name in packages:
-        rows.append({"": name, "value": _values(about.get("packages", {}).get(name) for about in abouts)})
+
+    def values(given: Iterable[Any]) -> str:
+        return "; ".join(dict.fromkeys(str(value) for value in given if value is not None))
+
+    rows = [{"": name, "value": text} for name in FACTS if (text := values(about.get(name) for about in abouts))]
+    for name in dict.fromkeys(name for about in abouts for name in about.get("packages", {})):
+        rows.append({"": name, "value": values(about.get("packages", {}).get(name) for about in abouts)})
     mixed = [row[""] for row in rows if ";" in row["value"]]
     note = f'<p class="notice">Not all parts were measured alike: {escape(", ".join(mixed))}.</p>\n' if mixed else ""
     return f"<h2>Machine and versions</h2>\n{note}{table('Where it was measured, and with what', ['', 'value'], rows)}"
-
-
-def _values(told: Iterable[Any]) -> str:
-    return "; ".join(dict.fromkeys(str(value) for value in told if value is not None))
 
 
 def dates(abouts: Sequence[Mapping[str, Any]]) -> str:
@@ -115,38 +122,35 @@ def article(section: Section) -> str:
     parts += [f"<p>{escape(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph]
     if section.reason:
         parts.append(f'<p class="notice">{escape(section.reason)}</p>')
-    rows = [row for row in section.rows if row["table"] != GOALS]
-    parts += [table(title, columns, own) for title, columns, own in report.tables(rows)]
+    parts += [table(*one) for one in report.tables([row for row in section.rows if row["table"] != GOALS])]
     parts += [figure(section.title, picture) for picture in section.pictures]
-    return "\n".join([*parts, ran(section), "</section>"])
+    return "\n".join([*parts, *_coverage(section), "</section>"])
 
 
-def ran(section: Section) -> str:
+def _coverage(section: Section) -> Iterable[str]:
     """What was run and what was not."""
     failed = [finding for finding in section.findings if finding.failed]
     known, planned = len(section.findings), len(section.findings) + len(section.absent)
-    parts = ["<h3>What was run, and what was not</h3>"]
+    yield "<h3>What was run, and what was not</h3>"
     if known:
-        took = words(sum(finding.seconds / finding.about.get("jobs", 1) for finding in section.findings))
+        took = duration(sum(finding.seconds / finding.about.get("jobs", 1) for finding in section.findings))
         form = " (quick size)" if any(about["quick"] for about in section.abouts) else ""
         link = f'<a href="{section.name}.json">{section.name}.json</a>'
-        parts.append(
-            f"<p>{known} of {planned} planned cells were measured, {dates(section.abouts)}, in {took}{form}; "
-            f"{len(failed)} of them ended with a reason instead of a figure. All findings: {link}.</p>"
-        )
+        yield f"<p>{known} of {planned} planned cells were measured, {dates(section.abouts)}, in {took}{form}; "
+        yield f"{len(failed)} of them ended with a reason instead of a figure. All findings: {link}.</p>"
     else:
-        parts.append("<p>Nothing was measured.</p>")
+        yield "<p>Nothing was measured.</p>"
     if failed:
         rows = [{"cell": finding.name, "reason": finding.failed} for finding in failed]
-        parts.append(table("Cells without a figure", ["cell", "reason"], rows))
+        yield table("Cells without a figure", ["cell", "reason"], rows)
     if section.absent:
         names = "".join(f"<li>{escape(name)}</li>" for name in section.absent)
-        parts.append(f"<details><summary>{len(section.absent)} cells were not run</summary><ul>{names}</ul></details>")
-    return "\n".join([*parts, f"<p>Again: <code>{escape(section.rerun)}</code></p>"])
+        yield f"<details><summary>{len(section.absent)} cells were not run</summary><ul>{names}</ul></details>"
+    yield f"<p>Again: <code>{escape(section.command)}</code></p>"
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """It scrolls in a place of its own, which the keyboard reaches too; the first column names the row."""
+    """It scrolls in a region of its own, which the keyboard reaches too; the first column names the row."""
     head = "".join(f'<th scope="col">{escape(column) or "what"}</th>' for column in columns)
     body = "\n".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
     name = escape(title, quote=True)
@@ -157,19 +161,18 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]])
 
 
 def _cells(columns: Sequence[str], row: Mapping[str, Any]) -> str:
-    found = []
+    cells = []
     for number, column in enumerate(columns):
         value, kind = row.get(column), ""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            kind = "number"
+            kind = "n"
         elif column == "met" and value in MET.values():
             kind = value.replace(" ", "-")
-        elif isinstance(value, str) and number:
-            kind = "short" if len(value) <= SHORT else "long"
+        elif isinstance(value, str) and number and len(value) > SHORT:
+            kind = "long"
         tag = 'th scope="row"' if number == 0 else "td"
-        attribute = f' class="{kind}"' if kind else ""
-        found.append(f"<{tag}{attribute}>{escape(report.cell(value))}</{tag.split()[0]}>")
-    return "".join(found)
+        cells.append(f"<{tag}{f' class={kind}' if kind else ''}>{escape(report.cell(value))}")  # HTML ends it
+    return "".join(cells)
 
 
 def figure(title: str, picture: Picture) -> str:

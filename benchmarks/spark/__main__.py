@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.ml.linalg import VectorUDT
+from pyspark.sql.types import DoubleType, StructField, StructType
 from rich.console import Console
 from sklearn.model_selection import train_test_split
 
+from benchmarks import report
 from benchmarks import spark as package
-from benchmarks.spark import rows as parquet
+from benchmarks.data import Options, kdd12_sub, real, spread_clicks
+from benchmarks.peers.spark import LEARNERS
+from benchmarks.report import new_figure, save
 from benchmarks.spark.cluster import Standalone
-from benchmarks.spark.driver import LEARNERS
 from benchmarks.spark.measure import Bench
-from benchmarks.speed import report
-from benchmarks.speed.data import kdd12_sub, real, spread_clicks
-from benchmarks.speed.options import Options
-from benchmarks.speed.timing import Failed, ratio
+from benchmarks.timing import Failed, ratio
 
 KDD12_DIMENSIONS = 54_686_452
 COST = "a fit on Spark: seconds of a round, and of all that is not a round"
@@ -48,7 +49,7 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder, Standalone(args.workers, memory=args.worker_memory) as cluster:
         bench = Bench(cluster, args.workers, settings, args.limit)
-        for row in measured(bench, args, Path(folder), console):
+        for row in measure_parts(bench, args, Path(folder), console):
             found.append(row)
             report.write(output / "spark.json", {"spark": {"about": about, "rows": found}})
             console.print({key: value for key, value in row.items() if key != "table"})
@@ -57,14 +58,14 @@ def main() -> None:
     console.print(f"{about}\nwritten to {output}")
 
 
-def measured(bench: Bench, args: argparse.Namespace, folder: Path, console: Console) -> Iterator[report.Row]:
+def measure_parts(bench: Bench, args: argparse.Namespace, folder: Path, console: Console) -> Iterator[report.Row]:
     options = Options(args.data, 1, args.quick, Console())
     source = real(options, "book_crossing") or kdd12_sub(options)
     X, y = source.load()
     train, test = train_test_split(np.arange(X.shape[0]), test_size=0.2, random_state=0, stratify=y)
     paths = {name: str(folder / f"{name}.parquet") for name in ("train", "test")}
-    for path, own in zip(paths.values(), (train, test), strict=True):
-        parquet.write(X[own], y[own], Path(path))
+    for path, selected in zip(paths.values(), (train, test), strict=True):
+        write_parquet(X[selected], y[selected], Path(path))
     about = {"data": source.name, "rows": len(train), "K or leaves": args.size}
     if "cost" in args.parts:
         yield from cost(bench, args, paths["train"], about, console)
@@ -74,7 +75,7 @@ def measured(bench: Bench, args: argparse.Namespace, folder: Path, console: Cons
         n = 20_000 if args.quick else args.wide_rows
         X, y = spread_clicks(n, KDD12_DIMENSIONS, n).load()
         paths = {"train": str(folder / "wide.parquet")}
-        parquet.write(X, y, Path(paths["train"]))
+        write_parquet(X, y, Path(paths["train"]))
         about = {"rows": n, "K or leaves": args.size}
         yield from memory(bench, WIDE, about, {"rounds": args.rounds[0], "size": args.size, **paths})
 
@@ -83,14 +84,14 @@ def cost(
     bench: Bench, args: argparse.Namespace, train: str, about: dict[str, Any], console: Console
 ) -> Iterator[report.Row]:
     turns: Turns = {name: [] for name in LEARNERS}
-    own_clock: dict[str, list[float]] = {name: [] for name in LEARNERS}
+    clocks: dict[str, list[float]] = {name: [] for name in LEARNERS}
     notes = dict.fromkeys(LEARNERS, "")
     with bench.driver() as driver:
         for turn in range(args.repeats + 1):
             for name in LEARNERS:
                 if notes[name]:
                     continue
-                few, many = rounds_of(name, args)
+                few, many = args.peer_rounds if name == PEER else args.rounds
                 try:
                     fits = [driver.fit(learner=name, rounds=r, size=args.size, train=train) for r in (few, many)]
                 except Failed as failure:
@@ -101,21 +102,17 @@ def cost(
                 if turn:
                     each = (seconds[1] - seconds[0]) / (many - few)
                     turns[name].append((each, seconds[0] - few * each))
-                    own_clock[name] += [fit[key] for fit in fits if (key := "a round by its own clock") in fit]
-    for name, own in turns.items():
-        each, besides = ([one[i] for one in own] for i in (0, 1))
-        beside = [(theirs, ours) for theirs, ours in zip(turns[PEER], own, strict=False)]
+                    clocks[name] += [fit[key] for fit in fits if (key := "a round by its own clock") in fit]
+    for name, selected in turns.items():
+        each, besides = ([one[i] for one in selected] for i in (0, 1))
+        beside = [(theirs, ours) for theirs, ours in zip(turns[PEER], selected, strict=False)]
         yield {
-            "table": COST, **about, "learner": name, "turns": len(own),
+            "table": COST, **about, "learner": name, "turns": len(selected),
             "a round s": _median(each), "least-most": _range(each), f"{PEER} / it": _median_ratio(beside, 0),
             "besides s": _median(besides), "least-most, besides": _range(besides),
             f"{PEER} / it, besides": _median_ratio(beside, 1),
-            "a round by its own clock": _median(own_clock[name]), "note": notes[name],
+            "a round by its own clock": _median(clocks[name]), "note": notes[name],
         }  # fmt: skip
-
-
-def rounds_of(name: str, args: argparse.Namespace) -> list[int]:
-    return list(args.peer_rounds if name == PEER else args.rounds)
 
 
 def memory(bench: Bench, table: str, about: dict[str, Any], job: dict[str, Any]) -> Iterator[report.Row]:
@@ -142,15 +139,14 @@ def _median_ratio(pairs: Sequence[tuple[tuple[float, float], tuple[float, float]
 
 
 def draw(rows: list[report.Row], path: Path) -> None:
-    figure = Figure(figsize=(9.0, 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9.0, 3.5)
     for ax, what in zip(figure.subplots(1, 2), ("a round s", "besides s"), strict=True):
-        own = [row for row in rows if row[what] is not None]
-        colours = ["#e08e45" if row["learner"] == PEER else "#1b6ca8" for row in own]
-        ax.bar([row["learner"] for row in own], [row[what] for row in own], color=colours)
+        selected = [row for row in rows if row[what] is not None]
+        colours = ["#e08e45" if row["learner"] == PEER else "#1b6ca8" for row in selected]
+        ax.bar([row["learner"] for row in selected], [row[what] for row in selected], color=colours)
         ax.set_title(what, fontsize=9)
         ax.tick_params(labelsize=7)
-    figure.savefig(path, dpi=120)
+    save(figure, path)
 
 
 def arguments() -> argparse.Namespace:
@@ -159,11 +155,13 @@ def arguments() -> argparse.Namespace:
         description=package.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parts = ("cost", "memory", "wide")
     parser.add_argument("--data", type=Path, help="folder with book_crossing")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--parts", default="cost,memory,wide", help="some of cost,memory,wide")
-    parser.add_argument("--rounds", help="few and many; 10,40, with --quick 2,6")
-    parser.add_argument("--peer-rounds", help=f"of {PEER}, whose rounds are long; 2,8, with --quick 2,6")
+    parser.add_argument("--parts", type=report.names_of(parts), default=parts, help="some of cost,memory,wide")
+    parser.add_argument("--rounds", type=report.numbers(), help="few and many; 10,40, with --quick 2,6")
+    peer_rounds = f"of {PEER}, whose rounds are long; 2,8, with --quick 2,6"
+    parser.add_argument("--peer-rounds", type=report.numbers(), help=peer_rounds)
     parser.add_argument("--size", type=int, default=64, help="K, and leaves")
     parser.add_argument("--repeats", type=int, help="turns that count; 5, with --quick 1")
     parser.add_argument("--wide-rows", type=int, default=500_000)
@@ -173,19 +171,34 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rows, few rounds")
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
-    args.parts = args.parts.split(",")
-    if unknown := set(args.parts) - {"cost", "memory", "wide"}:
-        parser.error(f"--parts must be some of cost,memory,wide, got {sorted(unknown)}")
-    for name, told, by_default in (("rounds", args.rounds, "10,40"), ("peer_rounds", args.peer_rounds, "2,8")):
-        try:
-            few, many = (int(n) for n in (told or ("2,6" if args.quick else by_default)).split(","))
-        except ValueError:
-            few = many = 0
-        if not 0 < few < many:
-            parser.error(f"--{name.replace('_', '-')} must be two numbers, the smaller first, got {told!r}")
-        setattr(args, name, (few, many))
+    args.rounds = args.rounds or ([2, 6] if args.quick else [10, 40])
+    args.peer_rounds = args.peer_rounds or ([2, 6] if args.quick else [2, 8])
+    for name, rounds in (("rounds", args.rounds), ("peer-rounds", args.peer_rounds)):
+        if len(rounds) != 2 or rounds[0] >= rounds[1]:
+            parser.error(f"--{name} must be two numbers, the smaller first, got {rounds}")
     args.repeats = args.repeats or (1 if args.quick else 5)
     return args
+
+
+ROWS_OF_SPARK = "org.apache.spark.sql.parquet.row.metadata"
+GROUP = 2**16  # rows of a row group: Spark reads each in a task of its own, if there are as many
+
+
+def write_parquet(X: Any, y: Any, path: Path) -> None:
+    """Written directly, in the form that Spark would have written: a million vectors of Python take minutes."""
+    n, m = X.shape
+    lists = [pa.LargeListArray.from_arrays(X.indptr.astype(np.int64), values).cast(pa.list_(kind)) for values, kind in (
+        (pa.array(X.indices.astype(np.int32)), pa.int32()), (pa.array(X.data.astype(np.float64)), pa.float64())
+    )]  # fmt: skip
+    parts = [pa.array(np.zeros(n, dtype=np.int8)), pa.array(np.full(n, m, dtype=np.int32)), *lists]
+    fields = [
+        pa.field("type", pa.int8(), nullable=False), pa.field("size", pa.int32()),
+        pa.field("indices", pa.list_(pa.int32())), pa.field("values", pa.list_(pa.float64())),
+    ]  # fmt: skip
+    vectors = pa.StructArray.from_arrays(parts, fields=fields)
+    schema = StructType([StructField("label", DoubleType()), StructField("features", VectorUDT())])
+    table = pa.table({"label": pa.array(np.asarray(y, dtype=np.float64)), "features": vectors})
+    pq.write_table(table.replace_schema_metadata({ROWS_OF_SPARK: schema.json()}), path, row_group_size=GROUP)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,15 @@ import pyspark
 from pyspark.sql import SparkSession
 
 import gbun
+from benchmarks.report import read_bytes
 
 HOST = "127.0.0.1"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for processes of Java that do little
 HOME = Path(__file__).parents[2]
 PLACES = Path(pyspark.__file__).parents[1], Path(gbun.__file__).parents[1], HOME, HOME / "tests"
 PATH = os.pathsep.join(map(str, PLACES))  # what workers import from: these, and no others
-OWN = {"SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH}
-ENVIRONMENT = {**os.environ, **OWN}
+VARIABLES = {"SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH}
+ENVIRONMENT = {**os.environ, **VARIABLES}
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -41,7 +42,7 @@ SETTINGS = {
 
 def session(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A new session; there must be no other."""
-    os.environ.update(OWN)
+    os.environ.update(VARIABLES)
     builder = SparkSession.builder.master(master).appName("gbun")
     for name, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
@@ -95,11 +96,11 @@ class Standalone:
 
     def executors(self) -> list[int]:
         """The ids of the processes in which executors run: children of our workers."""
-        own, found = {process.pid for process in self.processes}, []
+        pids, found = {process.pid for process in self.processes}, []
         for command in Path("/proc").glob("[0-9]*/cmdline"):
             pid = int(command.parent.name)
             with suppress(OSError):  # it has just ended
-                if os.getpgid(pid) in own and b"CoarseGrainedExecutorBackend" in command.read_bytes():
+                if os.getpgid(pid) in pids and b"CoarseGrainedExecutorBackend" in command.read_bytes():
                     found.append(pid)
         return found
 
@@ -112,10 +113,7 @@ class Standalone:
                 children.setdefault(parent, []).append(int(status.parent.name))
 
         def held(pid: int) -> int:
-            size = 0
-            with suppress(OSError, StopIteration):  # pages that processes share count once, in parts
-                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-                size = 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
+            size = read_bytes(f"/proc/{pid}/smaps_rollup", "Pss") or 0  # pages that processes share count in parts
             return size + sum(map(held, children.get(pid, [])))
 
         return [held(pid) for pid in self.executors()]

@@ -1,8 +1,8 @@
-"""A driver of its own: fits models on the cluster, one after the other, and tells how long each took.
+"""A driver process: fits models on the cluster, one after the other, and reports how long each took.
 
     python -m benchmarks.spark.driver '{"master": ..., "workers": 2, "settings": {...}}'
 
-Jobs come as lines of JSON on stdin, answers go as lines of JSON to stdout; whatever else prints does so on stderr.
+Jobs are lines of JSON on stdin, answers are lines of JSON on stdout. Other output goes to stderr.
 """
 
 from __future__ import annotations
@@ -17,41 +17,19 @@ import numpy as np
 from pyspark.ml.evaluation import BinaryClassificationEvaluator
 from pyspark.sql import SparkSession
 
+from benchmarks.peers.spark import LEARNERS
 from benchmarks.spark.cluster import session
-from gbun.spark.cluster import slots
+from gbun.spark.cluster import count_task_slots
 
 
 def wait_for_slots(spark: SparkSession, wanted: int, seconds: float = 120.0) -> None:
-    """Executors are there before anything is timed, and have made Python processes."""
+    """Wait until all executors have started a Python process, before anything is timed."""
     until = perf_counter() + seconds
-    while slots(spark.sparkContext) < wanted:
+    while count_task_slots(spark.sparkContext) < wanted:
         if perf_counter() > until:
-            raise TimeoutError(f"{slots(spark.sparkContext)} of {wanted} executors in {seconds:.0f} s")
+            raise TimeoutError(f"{count_task_slots(spark.sparkContext)} of {wanted} executors in {seconds:.0f} s")
         sleep(0.2)
     spark.range(100 * wanted).repartition(wanted).rdd.map(lambda row: row[0]).count()
-
-
-def gbun(workers: int, rounds: int, size: int, **parameters: Any) -> Any:
-    from gbun.spark import GBUNClassifier
-
-    return GBUNClassifier(numWorkers=workers, n_estimators=rounds, n_neurons=size, **parameters)
-
-
-def xgboost(workers: int, rounds: int, size: int) -> Any:
-    from xgboost.spark import SparkXGBClassifier
-
-    return SparkXGBClassifier(
-        # Levels, not leaves: that is its own default, and half the messages.
-        num_workers=workers, n_estimators=rounds, max_depth=(size - 1).bit_length(), tree_method="hist",
-        enable_sparse_data_optim=True, missing=0.0, force_repartition=True,
-    )  # fmt: skip
-
-
-LEARNERS = {
-    "gbun": lambda *how: gbun(*how, init="constant"),
-    "gbun, linear start": lambda *how: gbun(*how, init="linear"),
-    "xgboost.spark": xgboost,
-}
 
 
 def fit(spark: SparkSession, workers: int, job: dict[str, Any]) -> dict[str, Any]:
@@ -70,14 +48,14 @@ def fit(spark: SparkSession, workers: int, job: dict[str, Any]) -> dict[str, Any
 
 
 def main() -> None:
-    told, answers = json.loads(sys.argv[1]), os.fdopen(os.dup(1), "w")
+    message, answers = json.loads(sys.argv[1]), os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    spark = session(told["master"], told["settings"])
+    spark = session(message["master"], message["settings"])
     try:
         for line in sys.stdin:
             try:
-                answer = fit(spark, told["workers"], json.loads(line))
-            except Exception as error:  # told, and the next job is tried
+                answer = fit(spark, message["workers"], json.loads(line))
+            except Exception as error:  # reported, and the next job is tried
                 answer = {"failed": f"{type(error).__name__}: {error}"}
             answers.write(json.dumps(answer) + "\n")
             answers.flush()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.spark.cluster import ENVIRONMENT, Standalone
-from benchmarks.speed.timing import Failed
+from benchmarks.timing import Failed
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Bench:
 
     @contextmanager
     def driver(self) -> Iterator[Driver]:
-        told = {"master": self.cluster.master, "workers": self.workers, "settings": self.settings}
-        command = [sys.executable, "-m", "benchmarks.spark.driver", json.dumps(told)]
+        message = {"master": self.cluster.master, "workers": self.workers, "settings": self.settings}
+        command = [sys.executable, "-m", "benchmarks.spark.driver", json.dumps(message)]
         with tempfile.TemporaryDirectory() as folder, (Path(folder) / "errors").open("w+") as errors:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=ENVIRONMENT,
@@ -70,7 +70,7 @@ class Driver:
         over = threading.Timer(self.bench.limit, self.kill)
         over.start()
         try:
-            with suppress(BrokenPipeError):  # its last words are below
+            with suppress(BrokenPipeError):  # its errors are read below
                 self.process.stdin.write(json.dumps(job) + "\n")
                 self.process.stdin.flush()
             line = self.process.stdout.readline()
@@ -78,7 +78,9 @@ class Driver:
             in_time = over.is_alive()
             over.cancel()
         if not line:
-            raise Failed(last_words(self.errors) if in_time else f"no answer in {self.bench.limit:.0f} s")
+            raise Failed(
+                reason(self.errors.read_text(errors="replace")) if in_time else f"no answer in {self.bench.limit:.0f} s"
+            )
         answer = dict(json.loads(line))
         if "failed" in answer:
             raise Failed(reason(answer["failed"]))
@@ -97,12 +99,8 @@ class Driver:
         self.process.wait()
 
 
-def last_words(path: Path) -> str:
-    return reason(path.read_text(errors="replace"))
-
-
 def reason(text: str) -> str:
-    """The line of a traceback that tells most: of a process that died, or the last one, without Java's own.
+    """The most useful line of a traceback: of a process that died, or the last one, without Java's own.
 
     >>> reason("x\\nSparkException: Python worker exited unexpectedly (crashed)\\n  at a.b\\nCaused by: EOFException")
     'SparkException: Python worker exited unexpectedly (crashed)'
@@ -111,7 +109,7 @@ def reason(text: str) -> str:
     lines = [line for line in lines if line and not line.startswith(("at ", "..."))]
     died = [line for line in lines if "worker exited" in line or "ExecutorLostFailure" in line]
     errors = [line for line in lines if "Error" in line or "Exception" in line]
-    return ([*errors, *died] or lines or ["ended without a word"])[-1][:200]
+    return ([*errors, *died] or lines or ["ended without a message"])[-1][:200]
 
 
 @dataclass

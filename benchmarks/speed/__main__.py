@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
+from typing import Any
 
 from rich.console import Console
 
-from benchmarks.speed import devices, kernels, picture, prediction, report, rounds, scaling
-from benchmarks.speed.options import Options
-from gbun.devices import device_of
+from benchmarks import report
+from benchmarks.data import Options
+from benchmarks.internals import make_device
+from benchmarks.speed import devices, kernels, prediction, rounds, scaling
 
-PARTS: dict[str, ModuleType] = {
-    "rounds": rounds,
-    "kernels": kernels,
-    "scaling": scaling,
-    "prediction": prediction,
-    "devices": devices,
-}
+_MODULES: tuple[ModuleType, ...] = (rounds, kernels, scaling, prediction, devices)
+PARTS = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
 
 
 def main() -> None:
@@ -39,7 +37,7 @@ def main() -> None:
         console.print(f"{name}: {perf_counter() - began:.0f} s")
         parts[name] = {"about": report.about(args.threads, args.quick), "rows": rows}
         report.write(output / "speed.json", parts)  # after each part, so that an interrupt loses one at most
-    picture.draw(parts, PARTS, output / "speed.png")
+    draw(parts, PARTS, output / "speed.png")
     console.print(f"{report.about(args.threads, args.quick)}\nwritten to {output}")
 
 
@@ -59,10 +57,21 @@ def arguments() -> argparse.Namespace:
     if args.data is not None and not args.data.is_dir():
         parser.error(f"--data must be a folder, got {args.data}")
     try:
-        device_of(args.device)
+        make_device(args.device)
     except (ValueError, ImportError) as error:
         parser.error(str(error))
     return args
+
+
+def draw(parts: Mapping[str, Any], modules: Mapping[str, Any], path: Path) -> None:
+    """`parts` are the report's; `modules` have a `draw(ax, rows)` each."""
+    names = [name for name in modules if name in parts]
+    figure = report.new_figure(9.0, 5.0 * len(names))
+    for ax, name in zip(figure.subplots(len(names), 1, squeeze=False)[:, 0], names, strict=True):
+        modules[name].draw(ax, parts[name]["rows"])
+        ax.tick_params(labelsize=7)
+        ax.title.set_fontsize(9)
+    report.save(figure, path)
 
 
 if __name__ == "__main__":

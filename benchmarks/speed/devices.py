@@ -15,20 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.children import Built, Worker, together
-from benchmarks.speed.data import Source, clicks, real
-from benchmarks.speed.options import Options
-from benchmarks.speed.picture import bars
-from benchmarks.speed.report import Row
-from benchmarks.speed.timing import interleave, ratio
-from gbun.boosting import add_round
-from gbun.config import Parameters
-from gbun.devices import device_of
-from gbun.kernels import DevicePlan, Plan
-from gbun.kernels.threads import threads
-from gbun.memory import megabytes
-from gbun.problem import Dataset
-from gbun.training import plan, prepare
+from benchmarks.data import Options, Source, clicks, real
+from benchmarks.internals import Plan, add_round, format_megabytes, make_device, prepare_training, thread_pool
+from benchmarks.report import Row, bars
+from benchmarks.timing import Built, Worker, ratio, take_turns
+from gbun import Dataset, Parameters, plan
 
 TABLE = "devices: seconds of a boosting round"
 SIZES, SWEEPS, MOST_SECONDS = (64, 256), 5, 60.0
@@ -51,24 +42,17 @@ def compare(source: Source, K: int, options: Options) -> list[Row]:
     if options.device != "cpu":
         ways |= {f"{options.device}, {memory}": (options.device, memory) for memory in (HALF, SENT)}
     start = {n: partial(Worker, on_device, source, K, options.threads, *way) for n, way in ways.items()}
-    with together(start) as (workers, failed):
-        times = interleave({n: w.unit("round") for n, w in workers.items()}, options.sweeps(SWEEPS), MOST_SECONDS)
-        compiled = times["cpu"].median if "cpu" in times else None
-        rows = [
-            {
-                "table": TABLE,
-                "data": source.name,
-                "K": K,
-                "device": name,
-                **found.row(),
-                "of the compiled kernels'": ratio(found.median, compiled),
-                **workers[name].facts,
-            }
-            for name, found in times.items()
-        ]
-    return rows + [
-        {"table": TABLE, "data": source.name, "K": K, "device": name, "median": None, "note": note}
-        for name, note in failed.items()
+    times = take_turns(start, "round", options.sweeps(SWEEPS), MOST_SECONDS)
+    names = {"table": TABLE, "data": source.name, "K": K}
+    return [
+        {
+            **names,
+            "device": name,
+            **found.row(),
+            "of the compiled kernels'": ratio(found.median, times["cpu"].median),
+            **found.facts,
+        }
+        for name, found in times.items()
     ]
 
 
@@ -76,40 +60,40 @@ def compare(source: Source, K: int, options: Options) -> list[Row]:
 def on_device(source: Source, K: int, n_threads: int, name: str, memory: str = ALL) -> Iterator[Built]:
     """`memory`: all that is wanted, half of what that is, or too little for features to stay on the device."""
     X, y = source.load()
-    device = device_of(name)
+    device = make_device(name)
     settings: dict[str, Any] = {"objective": "logistic", "n_neurons": K, "device": name, "init": "constant"}
     if memory == HALF:
         settings["memory_budget"] = plan(settings, (X, y)).n_bytes // 2
     elif memory == SENT:
         settings["memory_budget"] = budget_to_send(settings, X, y)
-    with threads(n_threads) as pool:
-        training, numbers = prepare(Parameters(**settings), Dataset(X, y), {}, pool), count()
+    with thread_pool(n_threads) as pool:
+        training, numbers = prepare_training(Parameters(**settings), Dataset(X, y), pool), count()
 
         def add() -> None:
             add_round(training, next(numbers))
-            device.finish()
+            device.synchronize()
 
         for _ in range(WARM_UP):
             add()
-        facts = {"what": str(device), "plan": in_words(training.rows.plan)}
-        yield {"round": add}, facts | {"sparse kernel": getattr(training.rows.kernels, "sparse_kernel", "compiled")}
+        kernel = getattr(training.rows.kernels, "sparse_kernel_name", "compiled")
+        yield {"round": add}, {"what": str(device), "plan": in_words(training.rows.plan), "sparse kernel": kernel}
 
 
 def budget_to_send(settings: dict[str, Any], X: Any, y: Any) -> int:
     """The largest budget with which features do not stay on the device."""
     found = plan(settings, (X, y))
-    while isinstance(found, DevicePlan) and found.placement.resident:
+    while found.placement is not None and found.placement.resident:
         budget = found.n_bytes - 1
         found = plan({**settings, "memory_budget": budget}, (X, y))
     return budget
 
 
-def in_words(used: Plan | DevicePlan) -> str:
+def in_words(used: Plan) -> str:
     kept = "outputs kept" if used.hold else "outputs made again"
-    if isinstance(used, Plan):
+    if used.placement is None:
         return kept
-    there = "features stay" if used.placement.resident else f"batches of {used.placement.room.rows:,} rows are sent"
-    return f"{there}, {kept}, {megabytes(used.n_bytes)}"
+    there = "features stay" if used.placement.resident else f"batches of {used.placement.capacity.rows:,} rows are sent"
+    return f"{there}, {kept}, {format_megabytes(used.n_bytes)}"
 
 
 def dense(n_rows: int, n_columns: int = 100) -> Source:
@@ -123,9 +107,9 @@ def _dense(n_rows: int, n_columns: int) -> tuple[Any, Any]:
 
 
 def draw(ax: Any, rows: list[Row]) -> None:
-    own = [row for row in rows if row["median"] is not None]
-    names = [f"{row['data']}, K = {row['K']}: {row['device']}" for row in own]
-    medians = [row["median"] for row in own]
+    known = [row for row in rows if row["median"] is not None]
+    names = [f"{row['data']}, K = {row['K']}: {row['device']}" for row in known]
+    medians = [row["median"] for row in known]
     bars(ax, names, medians, [f"{m:.3g}" for m in medians])
     ax.set_xscale("log")
     ax.set_title("seconds of a round on a device, median")

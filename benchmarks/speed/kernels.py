@@ -1,13 +1,14 @@
 """The kernels of a round beside what this machine can do at best, measured in the same run.
 
 Two peaks: BLAS's product of large float32 matrices, and weights hashed into a table that stays in the cache. The Gram
-is taken within the pass it belongs to: `second_pass` over real rows, once with all of them in the Gram and once with
+is taken within the pass it belongs to: `normal_equations` of real rows, once with all of them in the Gram and once with
 none, taking turns; the difference is what the Gram costs there, with the scaled copy of P and the sums in float64 that
 it needs. Calling it alone on one chunk would leave out just these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -16,25 +17,39 @@ import numba
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed.data import KDD12_FEATURES
-from benchmarks.speed.forward import forward_rows
-from benchmarks.speed.options import Options
-from benchmarks.speed.picture import bars
-from benchmarks.speed.report import Row
-from benchmarks.speed.timing import Unit, interleave, ratio, timed
-from gbun.boosting import Training
-from gbun.config import Parameters
+from benchmarks.data import KDD12_FEATURES, Options, Source, kdd12_sub, real
+from benchmarks.internals import (
+    Chunk,
+    Family,
+    FeatureColumns,
+    Features,
+    FeatureTable,
+    HostKernels,
+    ThreadPool,
+    Training,
+    forward,
+    hashed,
+    ingest,
+    make_weights,
+    portable,
+    prepare_training,
+    products,
+    rows,
+    simhash,
+    thread_pool,
+)
+from benchmarks.report import Row, bars
+from benchmarks.speed.unfused import Unfused
+from benchmarks.timing import Unit, interleave, make_unit, ratio
+from gbun import Dataset, Parameters
 from gbun.datasets import make_clicks
-from gbun.kernels import hashed, portable, products, rows
-from gbun.kernels.threads import Threads, threads
-from gbun.networks.simhash import HALF
-from gbun.problem import Dataset
-from gbun.solve import normaliser
-from gbun.training import prepare
 
 GRAM_SIZES = (64, 128, 256, 512, 1024)
 IN_CACHE = 256  # features of a table of 64 KB
 REPEATS = 9
+SWEEPS = 7
+SETS = ("news20_binary", "book_crossing", "imdb", "rcv1_binary")
+WIDE = 512  # K of a second measurement, on the first set alone
 
 
 @dataclass(frozen=True)
@@ -46,7 +61,7 @@ class Peaks:
 
 
 def run(options: Options) -> list[Row]:
-    with threads(options.threads) as pool:
+    with thread_pool(options.threads) as pool:
         peaks = measure_peaks(pool)
         found = [
             {"table": "kernels: peaks of this machine", "peak": "float32 product", "per second": peaks.flops},
@@ -61,7 +76,7 @@ def run(options: Options) -> list[Row]:
     return found
 
 
-def measure_peaks(pool: Threads) -> Peaks:
+def measure_peaks(pool: ThreadPool) -> Peaks:
     A = np.random.default_rng(0).random((2048, 2048), dtype=np.float32)
     B, C = A.copy(), np.empty_like(A)
     states, features = np.arange(hashed.TILE, dtype=np.uint32), np.arange(IN_CACHE, dtype=np.uint64)
@@ -69,18 +84,17 @@ def measure_peaks(pool: Threads) -> Peaks:
 
     def hash_often(_: int) -> None:
         table = np.empty((IN_CACHE, hashed.TILE), dtype=np.float32)
-        fill_often(states, features, np.uint32(HALF), np.float32(1.0 / HALF), table, often)
+        fill_often(states, features, np.uint32(simhash.HALF), np.float32(1.0 / simhash.HALF), table, often)
 
     def hash_all() -> None:
         pool.run(hash_often, range(pool.count))
 
     hash_all()  # compiles
     # Not in turns: BLAS threads spin for a while after a product, and would take time from the hashes.
-    times = interleave({"hash": timed(hash_all)}, REPEATS)
+    times = interleave({"hash": make_unit(hash_all)}, REPEATS)
     times |= interleave({"product": _with_all_blas_threads(lambda: np.matmul(A, B, out=C), pool)}, REPEATS)
     return Peaks(
-        2.0 * 2048**3 / times["product"].best,
-        pool.count * often * IN_CACHE * hashed.TILE / times["hash"].best,
+        2.0 * 2048**3 / times["product"].best, pool.count * often * IN_CACHE * hashed.TILE / times["hash"].best
     )
 
 
@@ -91,9 +105,9 @@ def fill_often(states: Any, features: Any, half: Any, inverse: Any, table: Any, 
         hashed.fill_table(states, features, half, inverse, table)
 
 
-def _with_all_blas_threads(work: Any, pool: Threads) -> Unit:
+def _with_all_blas_threads(work: Any, pool: ThreadPool) -> Unit:
     """gbun's pool keeps BLAS to one thread; what BLAS does at best it does with all."""
-    unit = timed(work)
+    unit = make_unit(work)
 
     def alone() -> float:
         with threadpool_limits(limits=pool.count, user_api="blas"):
@@ -102,14 +116,14 @@ def _with_all_blas_threads(work: Any, pool: Threads) -> Unit:
     return alone
 
 
-def gram_row(K: int, options: Options, pool: Threads, peaks: Peaks) -> Row:
+def gram_row(K: int, options: Options, pool: ThreadPool, peaks: Peaks) -> Row:
     n = options.rows(min(1_000_000, 2**28 // K))
     X, y = make_clicks(n, KDD12_FEATURES)
-    training = prepare(Parameters(n_neurons=K, objective="logistic", gram_rows=1.0), Dataset(X, y), {}, pool)
+    training = prepare_training(Parameters(n_neurons=K, objective="logistic", gram_rows=1.0), Dataset(X, y), pool)
     nothing = np.empty(0, dtype=np.int64)
     units = {
-        "all": lambda: second_pass_seconds(training, None),
-        "none": lambda: second_pass_seconds(training, lambda at, h: (nothing, h[nothing])),
+        "all": lambda: normal_equations_seconds(training, None),
+        "none": lambda: normal_equations_seconds(training, lambda at, h: (nothing, h[nothing])),
     }
     interleave(units, 1)
     times = interleave(units, options.sweeps(REPEATS))
@@ -126,29 +140,24 @@ def gram_row(K: int, options: Options, pool: Threads, peaks: Peaks) -> Row:
     }
 
 
-def second_pass_seconds(training: Training, pick: Any) -> float:
-    """A second pass over fresh outputs; making those is not timed."""
-    shard, own = training.shard, training.rows
-    norm = normaliser(shard.n_rows, shard.n_rows, own.first_pass(training.family.draw(0)))
-
-    def derivatives(at: slice) -> Any:
-        return training.objective.derivatives(shard.y[at], own.scores[at], shard.weight[at])
-
+def normal_equations_seconds(training: Training, pick: Any) -> float:
+    """The seconds of normal equations over fresh outputs; computing those is not timed."""
+    partition = training.learner.fit_round(0, training.rows, training.collective.sum)
     began = perf_counter()
-    own.second_pass(norm, derivatives, pick)
+    training.rows.normal_equations(partition, pick)
     return perf_counter() - began
 
 
-def product_rows(options: Options, pool: Threads, peaks: Peaks) -> list[Row]:
+def product_rows(options: Options, pool: ThreadPool, peaks: Peaks) -> list[Row]:
     """Dense columns: gbun's product, which gives a row the same bits anywhere, beside BLAS's; and with few weights."""
     n, m, K, density = options.rows(64 * 4096), 256, 256, 0.1
     rng = np.random.default_rng(0)
     X, W = rng.random((n, m), dtype=np.float32), rng.random((m, K), dtype=np.float32)
     few = np.where(rng.random((m, K)) < density, W, np.float32(0.0))
-    panels, sparse, Z = products.panels_of(W), products.non_zeros_by_output(few), np.zeros((n, K), dtype=np.float32)
+    panels, sparse, Z = products.make_panels(W), products.non_zeros_by_output(few), np.zeros((n, K), dtype=np.float32)
     parts = [slice(first, min(first + 4096, n)) for first in range(0, n, 4096)]
-    ours = timed(lambda: pool.run(lambda at: products.multiply_add(X[at], panels, Z[at]), parts))
-    ours_sparse = timed(lambda: pool.run(lambda at: products.multiply_add_sparse(X[at], *sparse, Z[at]), parts))
+    ours = make_unit(lambda: pool.run(lambda at: products.multiply_add(X[at], panels, Z[at]), parts))
+    ours_sparse = make_unit(lambda: pool.run(lambda at: products.multiply_add_sparse(X[at], *sparse, Z[at]), parts))
     blas = _with_all_blas_threads(lambda: np.matmul(X, W, out=Z), pool)
     units = {"gbun": ours, "NumPy matmul": blas, "gbun, density .1": ours_sparse}
     interleave(units, 1)
@@ -167,7 +176,7 @@ def product_rows(options: Options, pool: Threads, peaks: Peaks) -> list[Row]:
     ]
 
 
-def softmax_row(K: int, options: Options, pool: Threads) -> Row:
+def softmax_row(K: int, options: Options, pool: ThreadPool) -> Row:
     """gbun's softmax beside NumPy's, both chunk by chunk in threads, over fresh outputs each time."""
     n_chunks, each = 8, 2**20 // K
     outputs = np.random.default_rng(0).standard_normal((n_chunks, each, K), dtype=np.float32)
@@ -175,7 +184,7 @@ def softmax_row(K: int, options: Options, pool: Threads) -> Row:
     held = np.empty_like(outputs)
 
     def unit(softmax: Any) -> Unit:
-        clock = timed(lambda: pool.run(lambda i: softmax(held[i], centre, factor, K), range(n_chunks)))
+        clock = make_unit(lambda: pool.run(lambda i: softmax(held[i], centre, factor, K), range(n_chunks)))
 
         def fresh() -> float:
             held[:] = outputs
@@ -183,17 +192,12 @@ def softmax_row(K: int, options: Options, pool: Threads) -> Row:
 
         return fresh
 
-    units = {"gbun": unit(rows.memberships), "numpy": unit(portable.memberships)}
+    units = {"gbun": unit(rows.to_memberships), "numpy": unit(portable.to_memberships)}
     interleave(units, 1)
     times = interleave(units, options.sweeps(REPEATS))
     ours, theirs = (times[name].median / outputs.size * 1e9 for name in units)
-    return {
-        "table": "kernels: softmax, ns an output",
-        "K": K,
-        "gbun": ours,
-        "NumPy": theirs,
-        "NumPy / gbun": theirs / ours,
-    }
+    row = {"table": "kernels: softmax, ns an output", "K": K, "gbun": ours, "NumPy": theirs}
+    return {**row, "NumPy / gbun": theirs / ours}
 
 
 def draw(ax: Any, found: list[Row]) -> None:
@@ -203,3 +207,69 @@ def draw(ax: Any, found: list[Row]) -> None:
     values = [share or 0.0 for _, share in shares]
     bars(ax, [name for name, _ in shares], values, [f"{share:.0%}" for share in values])
     ax.set_title("kernels: share of this machine's peak")
+
+
+def forward_rows(options: Options, pool: ThreadPool, hash_peak: float) -> list[Row]:
+    sources = [source for name in SETS if (source := real(options, name)) is not None]
+    found = [measure(source, 64, options, pool, hash_peak) for source in (*sources, kdd12_sub(options))]
+    if sources and not options.quick:
+        found.append(measure(sources[0], WIDE, options, pool, hash_peak))
+    return found
+
+
+def measure(source: Source, K: int, options: Options, pool: ThreadPool, hash_peak: float) -> Row:
+    """Wall-clock nanoseconds for each non-zero and 64 outputs, all threads together; each writes an n x K matrix."""
+    X, y = source.load()
+    features, _ = ingest(X)
+    family = Family(0, K)
+    Z = np.empty((X.shape[0], K), dtype=np.float32)
+    prototype = Unfused(X, y, K, pool)
+    chosen, chunks = in_form("auto", features, family, Z, pool)
+    on_the_fly, _ = in_form("hashed", features, family, Z, pool)
+    ways = {"chosen": chosen, "hashed": on_the_fly, "unfused": lambda: prototype.make_outputs(0)}
+    for way in ways.values():
+        way()
+    np.testing.assert_allclose(Z[::101], prototype.Z[::101], rtol=1e-4, atol=1e-4 * np.abs(prototype.Z[::101]).max())
+    times = interleave({name: make_unit(way) for name, way in ways.items()}, options.sweeps(SWEEPS))
+    each = {name: found.median / (X.nnz * K / 64) * 1e9 for name, found in times.items()}
+    return {
+        "table": "kernels: forward, ns for a non-zero and 64 outputs",
+        "data": source.name,
+        "K": K,
+        "rows": X.shape[0],
+        "non-zeros": int(X.nnz),
+        **each,
+        "hashed / chosen": each["hashed"] / each["chosen"],
+        "unfused / chosen": each["unfused"] / each["chosen"],
+        "of hash peak": X.nnz * K / times["hashed"].median / hash_peak,
+        **form_shares(chunks, X.nnz),
+    }
+
+
+def in_form(
+    form: str, features: Features, family: Family, Z: Any, pool: ThreadPool
+) -> tuple[Callable[[], None], list[Chunk]]:
+    """gbun's forward pass of round 0 into Z, and the chunks it runs over."""
+    kernels = HostKernels(features, family, 1, pool, form)
+    made = make_weights(family.draw(0), kernels.features, keep=True)
+
+    def work(chunk: Chunk) -> None:
+        forward(made, kernels.features, chunk, Z[chunk.rows], pool.scratch)
+
+    return lambda: pool.run(work, kernels.cut_chunks()), kernels.cut_chunks()
+
+
+def form_shares(chunks: list[Chunk], n_entries: int) -> dict[str, Any]:
+    """How many of the chunks have which form, and how many weights are made for each entry and output."""
+    orders = [chunk.order for chunk in chunks]
+    made = sum(
+        len(order.features) if order is not None else chunk.entries.stop - chunk.entries.start
+        for order, chunk in zip(orders, chunks, strict=True)
+    )
+    return {
+        "chunks": len(chunks),
+        "from a table": sum(isinstance(order, FeatureTable) for order in orders) / len(orders),
+        "by column": sum(isinstance(order, FeatureColumns) for order in orders) / len(orders),
+        "on the fly": sum(order is None for order in orders) / len(orders),
+        "made per entry": made / n_entries,
+    }

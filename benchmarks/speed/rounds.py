@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.speed import learners
-from benchmarks.speed.children import PEERS, Worker, together
-from benchmarks.speed.data import Source, kdd12_sub, real
-from benchmarks.speed.options import Options
-from benchmarks.speed.picture import bars
-from benchmarks.speed.report import Row, goal
-from benchmarks.speed.timing import Times, Unit, interleave, ratio
+from benchmarks.data import Options, Source, kdd12_sub, real
+from benchmarks.peers import rounds as learners
+from benchmarks.report import Row, bars, goal
+from benchmarks.timing import PEERS, Times, Unit, Worker, interleave, ratio, start_all
 
 TABLE = "rounds: seconds of a boosting round"
 GRAM_ROWS = {"Gram of all rows": 1.0, "Gram of a quarter": 0.25, "Gram by default": None}
@@ -41,13 +38,13 @@ def run(options: Options) -> list[Row]:
     rows: list[Row] = []
     for source in (real(options, "book_crossing"), kdd12_sub(options)):
         if source is not None:
-            own = [row for group in options.pick(GROUPS, GROUPS[:1]) for row in compare(source, group, options)]
-            rows += own + goals(source.name, {row["learner"]: row["median"] for row in own})
+            known = [row for group in options.pick(GROUPS, GROUPS[:1]) for row in compare(source, group, options)]
+            rows += known + goals(source.name, {row["learner"]: row["median"] for row in known})
     return rows
 
 
 def compare(source: Source, group: Group, options: Options) -> list[Row]:
-    with together(starters(source, group, options.threads)) as (workers, failed):
+    with start_all(starters(source, group, options.threads)) as (workers, failed):
         units: dict[str, Unit] = {}
         setups: dict[str, Worker] = {}
         for name, worker in workers.items():
@@ -109,9 +106,9 @@ def goals(data: str, median: dict[str, float | None]) -> list[Row]:
 
 
 def draw(ax: Any, rows: list[Row]) -> None:
-    own = [row for row in rows if row.get("learner") and row["median"] is not None]
-    names = [f"{row['data']}: {row['learner']}" for row in own]
-    medians = [row["median"] for row in own]
-    bars(ax, names, medians, [f"{m:.3g}" for m in medians], [row["learner"] for row in own])
+    known = [row for row in rows if row.get("learner") and row["median"] is not None]
+    names = [f"{row['data']}: {row['learner']}" for row in known]
+    medians = [row["median"] for row in known]
+    bars(ax, names, medians, [f"{m:.3g}" for m in medians], [row["learner"] for row in known])
     ax.set_xscale("log")
     ax.set_title("seconds of a round, median")

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.speed import learners
-from benchmarks.speed.children import Facts, Limits, Worker, together
-from benchmarks.speed.data import KDD12_ROWS, Source, clicks, spread_clicks
-from benchmarks.speed.options import Options
-from benchmarks.speed.report import Row, goal
-from benchmarks.speed.timing import Times, interleave, ratio
+from benchmarks.data import KDD12_ROWS, Options, Source, clicks, spread_clicks
+from benchmarks.peers import rounds as learners
+from benchmarks.report import Row, goal
+from benchmarks.timing import Facts, Limits, Times, Worker, interleave, ratio, start_all
 
 K = 64
 ROWS = (75_000, 150_000, 300_000, 600_000, KDD12_ROWS)
@@ -34,14 +32,7 @@ class Found:
 
 
 def run(options: Options) -> list[Row]:
-    return [
-        *by_rows(options),
-        *by_features(options),
-        *by_spread_features(options),
-        *peers_by_features(options),
-        *by_neurons(options),
-        *by_budget(options),
-    ]
+    return [row for part in (by_rows, by_features, peers_by_features, by_neurons, by_budget) for row in part(options)]
 
 
 def measure(cases: Mapping[str, tuple[Source, dict[str, Any]]], options: Options, sweeps: int) -> dict[str, Found]:
@@ -50,14 +41,14 @@ def measure(cases: Mapping[str, tuple[Source, dict[str, Any]]], options: Options
         name: partial(Worker, learners.gbun, source, settings, options.threads)
         for name, (source, settings) in cases.items()
     }
-    with together(starters) as (workers, failed):
+    with start_all(starters) as (workers, failed):
         if failed:
             raise RuntimeError(f"gbun failed: {failed}")
         times = interleave({name: w.unit("round") for name, w in workers.items()}, options.sweeps(sweeps))
-        return {name: found(times[name], worker) for name, worker in workers.items()}
+        return {name: collect(times[name], worker) for name, worker in workers.items()}
 
 
-def found(times: Times, worker: Worker) -> Found:
+def collect(times: Times, worker: Worker) -> Found:
     _, peak = worker.ask("memory")
     return Found(times, worker.facts, peak - worker.facts["megabytes before"], peak)
 
@@ -80,43 +71,35 @@ def by_rows(options: Options) -> list[Row]:
 
 
 def by_features(options: Options) -> list[Row]:
-    """More features of the same law: fewer of them repeat within a block of rows, so more weights are made."""
-    n = options.rows(FIXED_ROWS)
-    sizes = options.pick(FEATURES, FEATURES[:3])
-    results = measure({str(m): (clicks(n, m), {"n_neurons": K}) for m in sizes}, options, SWEEPS)
-    return _feature_rows(f"scaling: features, {n:,} rows drawn anew, fewer repeat, K = {K}", sizes, results)
-
-
-def by_spread_features(options: Options) -> list[Row]:
-    """The same rows with larger ids: what the number of features alone costs."""
+    """Drawn anew, fewer features repeat within a block of rows, so more weights are made. The same rows with larger ids
+    show what the number of features alone costs."""
     n, sizes = options.rows(FIXED_ROWS), options.pick(FEATURES, FEATURES[:3])
-    cases = {str(m): (spread_clicks(n, m, FEATURES[0]), {"n_neurons": K}) for m in sizes}
-    results = measure(cases, options, SWEEPS)
-    rows = _feature_rows(f"scaling: features, {n:,} rows the same but for their ids, K = {K}", sizes, results)
-    return [
-        *rows,
-        goal(
-            "scaling", "seconds with any number of ids / with 10,000", max(r["seconds ratio"] for r in rows), most=1.15
-        ),
-        goal("scaling", "memory with any number of ids / with 10,000", max(r["memory ratio"] for r in rows), most=1.1),
-    ]
-
-
-def _feature_rows(table: str, sizes: tuple[int, ...], results: Mapping[str, Found]) -> list[Row]:
-    first = results[str(sizes[0])]
-    return [
-        {
-            "table": table,
-            "features": m,
-            "setup": of.facts["setup"],
-            **of.times.row(),
-            "seconds ratio": ratio(of.times.median, first.times.median),
-            "training MB": of.growth,
-            "memory ratio": of.growth / first.growth,
-            "process MB": of.peak,
-        }
-        for m, of in ((m, results[str(m)]) for m in sizes)
-    ]
+    sources = {
+        "drawn anew, fewer repeat": [clicks(n, m) for m in sizes],
+        "the same but for their ids": [spread_clicks(n, m, FEATURES[0]) for m in sizes],
+    }
+    rows: list[Row] = []
+    for how, drawn in sources.items():
+        cases = {str(m): (source, {"n_neurons": K}) for m, source in zip(sizes, drawn, strict=True)}
+        results = measure(cases, options, SWEEPS)
+        first = results[str(sizes[0])]
+        rows += [
+            {
+                "table": f"scaling: features, {n:,} rows {how}, K = {K}",
+                "features": int(m),
+                "setup": of.facts["setup"],
+                **of.times.row(),
+                "seconds ratio": ratio(of.times.median, first.times.median),
+                "training MB": of.growth,
+                "memory ratio": of.growth / first.growth,
+                "process MB": of.peak,
+            }
+            for m, of in results.items()
+        ]
+    for what, most in (("seconds", 1.15), ("memory", 1.1)):
+        largest = max(row[f"{what} ratio"] for row in rows[len(sizes) : 2 * len(sizes)])
+        rows.append(goal("scaling", f"{what} with any number of ids / with 10,000", largest, most=most))
+    return rows
 
 
 def peers_by_features(options: Options) -> list[Row]:
@@ -130,7 +113,7 @@ def peers_by_features(options: Options) -> list[Row]:
             "LightGBM 64 leaves": partial(Worker, learners.lightgbm, source, 64, options.threads, limits=PEERS_MAY),
             "XGBoost depth 6": partial(Worker, learners.xgboost, source, 6, options.threads, limits=PEERS_MAY),
         }
-        with together(starters) as (workers, failed):
+        with start_all(starters) as (workers, failed):
             units = {name: w.unit("round") for name, w in workers.items()}
             times = interleave(units, options.sweeps(3))
             for name in starters:
@@ -140,7 +123,7 @@ def peers_by_features(options: Options) -> list[Row]:
                 elif times[name].note:
                     row |= times[name].row()
                 else:
-                    of = found(times[name], workers[name])
+                    of = collect(times[name], workers[name])
                     row |= {"setup": of.facts["setup"], **of.times.row(), "training MB": of.growth}
                 rows.append(row)
     return rows
@@ -198,10 +181,12 @@ def draw(ax: Any, rows: list[Row]) -> None:
         "outputs, per row and output": ("scaling: outputs", "K", "ns a row and output"),
     }
     for label, (table, x, y) in series.items():
-        own = [row for row in rows if row["table"].startswith(table) and "drawn" not in row["table"]]
-        own = [row for row in own if "learner" not in row and row.get("Gram") != "all rows"]
-        if own:
-            ax.plot([row[x] / own[0][x] for row in own], [row[y] / own[0][y] for row in own], "o-", label=label)
+        series = [row for row in rows if row["table"].startswith(table) and "drawn" not in row["table"]]
+        series = [row for row in series if "learner" not in row and row.get("Gram") != "all rows"]
+        if series:
+            ax.plot(
+                [row[x] / series[0][x] for row in series], [row[y] / series[0][y] for row in series], "o-", label=label
+            )
     ax.set_xscale("log")
     ax.set_ylim(bottom=0.0)
     ax.axhline(1.0, color="#999999", linewidth=0.5)

@@ -1,11 +1,10 @@
-"""A round as a first prototype would have it: the same model, every step a pass of its own over the n x K matrix.
+"""A prototype of a round, for comparison: the same model, but every step is a pass over the n x K matrix.
 
-It is a decent one. Loops are compiled, in 32-bit arithmetic that the compiler turns into vector instructions by
-itself, chunks of rows run in threads, products are BLAS's, and exponentials are NumPy's, which are vectors where those
-of a Numba loop are not. BLAS has one thread for each block of rows, as many blocks at a time as there are threads: its
-own threads wait for each other by spinning, which on a machine that is not idle takes far longer. What the prototype
-does not have is what gbun's kernels are about: weights made once for a block of rows, registers that hold sums, and
-steps that share a pass. `check` compares it with gbun itself.
+The comparison is fair: loops are compiled in 32-bit arithmetic that the compiler can vectorise, chunks of rows run in
+threads, products are those of BLAS, and exponentials are NumPy's, which are vectorised while those of a Numba loop are
+not. Each block of rows is multiplied by BLAS with one thread, because threads of BLAS wait for each other by spinning,
+which is slow on a busy machine. The prototype lacks what gbun's kernels have: weights that are made once for a block of
+rows, sums in registers, and steps that share a pass. `check` compares its results with gbun's.
 """
 
 from __future__ import annotations
@@ -16,28 +15,22 @@ import numba
 import numpy as np
 import scipy.special
 
-from gbun.boosting import add_round
-from gbun.config import Parameters
-from gbun.kernels.threads import Threads
-from gbun.networks import Family
-from gbun.networks.simhash import HALF, PRIME_2, PRIME_3, PRIME_4, initial_state
-from gbun.problem import Dataset
-from gbun.solve import normaliser, solve_head
-from gbun.training import prepare
+from benchmarks.internals import Family, ThreadPool, add_round, make_normaliser, prepare_training, simhash, solve_head
+from gbun import Dataset, Parameters
 
 CHUNK, BLOCK = 4096, 8192  # rows of a compiled loop, and of a product
 LEARNING_RATE, REG_LAMBDA = 0.1, 0.01  # gbun's defaults
 
-P2, P3, P4 = np.uint32(PRIME_2), np.uint32(PRIME_3), np.uint32(PRIME_4)
+P2, P3, P4 = (np.uint32(prime) for prime in (simhash.PRIME_2, simhash.PRIME_3, simhash.PRIME_4))
 S8, S13, S15, S16, S17 = (np.uint32(bits) for bits in (8, 13, 15, 16, 17))
 LOW_WORD, WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
-MIDDLE, INVERSE = np.int32(HALF), np.float32(1.0 / HALF)
+MIDDLE, INVERSE = np.int32(simhash.HALF), np.float32(1.0 / simhash.HALF)
 ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-3e38)
 
 
 @numba.njit(nogil=True, fastmath=True, cache=True)
 def outputs(indptr: Any, ids: Any, values: Any, states: Any, Z: Any) -> None:
-    """Z = X N, row by row, each weight made where it is used. Numba computes with 64 bits unless told at each step;
+    """Z = X N, row by row, each weight made where it is used. Numba computes with 64 bits unless each step is cast;
     density is 1, so no weight is zero."""
     for i in range(len(indptr) - 1):
         z = Z[i]
@@ -93,7 +86,7 @@ def to_sum_one(Z: Any) -> None:
 class Unfused:
     """Logistic loss, temperature 1, one softmax over all outputs: gbun's defaults for sparse rows."""
 
-    def __init__(self, X: Any, y: Any, n_neurons: int, pool: Threads) -> None:
+    def __init__(self, X: Any, y: Any, n_neurons: int, pool: ThreadPool) -> None:
         self.indptr, self.ids = X.indptr, X.indices
         self.values = np.ascontiguousarray(X.data, dtype=np.float32)
         self.y, self.pool, self.family = np.asarray(y, dtype=np.float64), pool, Family(0, n_neurons)
@@ -105,7 +98,7 @@ class Unfused:
     def add_round(self) -> None:
         n = len(self.y)
         self.make_outputs(len(self.heads))
-        norm = normaliser(n, n, self.moments())
+        norm = make_normaliser(n, n, self.moments())
         self.make_memberships(norm.centre, norm.factor)
         q = scipy.special.expit(self.scores)
         A, B = self.gram((q * (1.0 - q)).astype(np.float32)), self.gradient_sums((q - self.y).astype(np.float32))
@@ -115,7 +108,7 @@ class Unfused:
 
     def make_outputs(self, round_: int) -> None:
         """Z = X N"""
-        states = initial_state(self.family.draw(round_).seeds)
+        states = simhash.initial_hash_state(self.family.draw(round_).seeds)
 
         def work(at: slice) -> None:
             outputs(self.indptr[at.start : at.stop + 1], self.ids, self.values, states, self.Z[at])
@@ -167,18 +160,18 @@ class Unfused:
         return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
 
 
-def check(X: Any, y: Any, pool: Threads, n_neurons: int = 64, n_rounds: int = 2) -> None:
-    """The prototype has gbun's own outputs and heads, or an AssertionError says that it is not worth comparing."""
+def check(X: Any, y: Any, pool: ThreadPool, n_neurons: int = 64, n_rounds: int = 2) -> None:
+    """The prototype has gbun's own outputs and heads, otherwise raise an AssertionError."""
     prototype = Unfused(X, y, n_neurons, pool)
     prototype.make_outputs(0)
     dense = X[:8].toarray()
     used = np.flatnonzero(dense.any(axis=0))
     weights = prototype.family.draw(0).sparse_weights(used)
     np.testing.assert_allclose(prototype.Z[:8], dense[:, used] @ weights, atol=1e-4)
-    settings = Parameters(objective="logistic", n_neurons=n_neurons, gram_rows=1.0)
-    training = prepare(settings, Dataset(X, y), {}, pool)
+    settings = Parameters(objective="logistic", n_neurons=n_neurons, gram_rows=1.0, init="constant")
+    training = prepare_training(settings, Dataset(X, y), pool)
     for t in range(n_rounds):
         prototype.add_round()
         add_round(training, t)
-    heads = np.array(training.heads)[:, :, 0]
+    heads = training.ensemble().heads[:, :, 0]
     np.testing.assert_allclose(prototype.heads, heads, atol=1e-3 * np.abs(heads).max())

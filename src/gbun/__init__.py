@@ -7,7 +7,7 @@
 >>> float(model.score(X[400:], y[400:])) > 0.95
 True
 
-`import gbun` is light: what a name needs is imported when the name is first used.
+`import gbun` is fast: the modules behind a name are imported when the name is first used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "GBUNClassifier": "gbun.estimators",
@@ -30,6 +30,7 @@ _HOMES = {
     "TorchLoss": "gbun.objectives",
     "WorkerError": "gbun.collectives",
     "distributed": "gbun.distributed",
+    "learners": "gbun.learners",
     "callbacks": "gbun.callbacks",
     "metrics": "gbun.metrics",
     "objectives": "gbun.objectives",
@@ -50,13 +51,14 @@ __all__ = [  # noqa: RUF022 - in the order a reader meets them
     "distributed",
     "WorkerError",
     "callbacks",
+    "learners",
     "metrics",
     "networks",
     "objectives",
 ]
 
 if TYPE_CHECKING:
-    from gbun import callbacks, distributed, metrics, networks, objectives
+    from gbun import callbacks, distributed, learners, metrics, networks, objectives
     from gbun.collectives import WorkerError
     from gbun.config import Parameters
     from gbun.crossvalidation import cv

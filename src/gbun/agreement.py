@@ -1,8 +1,7 @@
-"""How workers that each hold a share of the rows come to read them as one would that held them all.
+"""How workers with a share of the rows each read them as a single worker with all rows would.
 
-Before the first round they tell each other what their rows look like: kinds, numbers and names of columns, the labels
-there are, who failed and why. What each says goes to the first worker, which decides for all. No row and no value of a
-row is told.
+Before the first round, workers tell each other about their rows: kinds, numbers and names of columns, the labels, and
+which worker failed and why. The messages go to the root, which decides for all. No row and no value of a row is sent.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from gbun.collectives import Collective, Solo, WorkerError
 from gbun.data import frames
 from gbun.data.features import Features, Schema
-from gbun.data.ingest import NO_COLUMNS, conform, ingest, is_empty, no_rows
-from gbun.data.tensors import matrix
+from gbun.data.ingest import NO_COLUMNS_REASON, conform, empty_features, ingest, is_empty
+from gbun.data.tensors import to_matrix
 
-ALONE = Solo()
-LONGEST = 1000  # characters of an error that other workers are told
-MOST_RANKS = 8  # that a message names
-LOOKS = {
+SINGLE_WORKER = Solo()
+MAX_ERROR_LENGTH = 1000  # characters of an error that are sent to other workers
+MAX_RANKS_LISTED = 8
+KIND_NAMES = {
     "array": "an array",
     "sparse": "a sparse matrix",
     "frame": "a data frame",
@@ -33,261 +32,253 @@ LOOKS = {
     "tokens": "a list of token lists",
 }
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-# One answer for all
+# Decisions
 
 
-def together(collective: Collective, work: Callable[[], Found]) -> Found:
-    """What `work` gives on this worker, once it has succeeded on all; it must send no messages itself.
+def run_or_raise_everywhere(collective: Collective, work: Callable[[], Result]) -> Result:
+    """Return this worker's result of `work` once it succeeded on all workers; `work` must not send messages.
 
-    Where it fails, that worker raises its own error and the others a `WorkerError`, so nobody waits for who has gone.
+    If it fails, the worker raises its own error and all others a `WorkerError`, so that none waits for a message.
 
-    >>> together(ALONE, lambda: 1 + 1)
+    >>> run_or_raise_everywhere(SINGLE_WORKER, lambda: 1 + 1)
     2
     """
-    if collective.size == 1:
-        return work()
-    found: list[Found] = []
+    results: list[Result] = []
     failure: Exception | None = None
     try:
-        found.append(work())
+        results.append(work())
     except Exception as error:
         failure = error
     if not collective.sum(np.array([float(failure is not None)]))[0]:
-        return found[0]
-    told = None if failure is None else f"{type(failure).__name__}: {failure}"[:LONGEST]
-    rank, text = decided(collective, told, lambda all_told: next((r, t) for r, t in enumerate(all_told) if t))
+        return results[0]
+    text = None if failure is None else f"{type(failure).__name__}: {failure}"[:MAX_ERROR_LENGTH]
+    rank, text = decide_at_root(collective, text, lambda texts: next((r, t) for r, t in enumerate(texts) if t))
     if failure is not None:
         raise failure
     raise WorkerError(f"worker {rank} of {collective.size} failed: {text}", rank)
 
 
-def decided(collective: Collective, said: Any, decide: Callable[[list[Any]], Any]) -> Any:
-    """What `decide` makes of what all workers say, in rank order, the same on all of them; or its ValueError.
+def decide_at_root(collective: Collective, message: Any, decide: Callable[[list[Any]], Any]) -> Any:
+    """Return on all workers what `decide` returns at the root for the messages of all workers, in rank order.
 
-    What is said and what comes of it must be what JSON can write.
+    Messages and the result must be what JSON can hold. If `decide` raises, the root raises this error and all others a
+    ValueError with its text.
     """
-    if collective.size == 1:
-        return decide([said])
-    heard, answer = collective.gather(_written(said)), None
-    if heard is not None:
+    gathered, answer, failure = collective.gather(_encode_json(message)), None, None
+    if gathered is not None:
         try:
-            answer = {"found": decide([_read(one) for one in heard])}
+            answer = {"result": decide([_decode_json(text) for text in gathered])}
         except Exception as error:
             answer = {"error": str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"}
-    answer = _told(collective, answer)
+            failure = error
+    text = _encode_json(answer)
+    length = int(collective.broadcast(np.array([len(text)], dtype=np.int64))[0])
+    answer = _decode_json(collective.broadcast(text if collective.rank == 0 else np.zeros(length, dtype=np.uint8)))
+    if failure is not None:
+        raise failure
     if "error" in answer:
         raise ValueError(answer["error"])
-    return answer["found"]
+    return answer["result"]
 
 
-def _told(collective: Collective, answer: Any) -> Any:
-    """The first worker's answer on all."""
-    text = _written(answer)
-    length = int(collective.broadcast(np.array([len(text)], dtype=np.int64))[0])
-    return _read(collective.broadcast(text if collective.rank == 0 else np.zeros(length, dtype=np.uint8)))
-
-
-def _written(value: Any) -> NDArray[np.uint8]:
+def _encode_json(value: Any) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
 
 
-def _read(text: NDArray[np.uint8]) -> Any:
+def _decode_json(text: NDArray[np.uint8]) -> Any:
     return json.loads(text.tobytes())
 
 
-def check_alike(told: list[Any], where: str) -> None:
-    """Whether all workers say the same, name by name."""
-    for name in told[0]:
-        values = by_value({rank: repr(one[name]) for rank, one in enumerate(told)})
+def check_same(messages: list[Any], where: str) -> None:
+    """Raise if a value differs among the dicts of the workers."""
+    for name in messages[0]:
+        values = group_ranks({rank: repr(message[name]) for rank, message in enumerate(messages)})
         if len(values) > 1:
-            raise ValueError(f"{name} must be the same {where}, got {listed(values)}")
+            raise ValueError(f"{name} must be the same {where}, got {format_groups(values)}")
 
 
-def ranks(some: Iterable[int]) -> str:
+def format_ranks(ranks: Iterable[int]) -> str:
     """
-    >>> ranks([1]), ranks([0, 2]), ranks(range(64))
+    >>> format_ranks([1]), format_ranks([0, 2]), format_ranks(range(64))
     ('rank 1', 'ranks 0, 2', 'ranks 0, 1, 2, 3, 4, 5, 6, 7 and 56 more')
     """
-    named = list(some)
-    more = f" and {len(named) - MOST_RANKS} more" if len(named) > MOST_RANKS else ""
-    return f"rank{'s' if len(named) > 1 else ''} {', '.join(map(str, named[:MOST_RANKS]))}{more}"
+    ranks = list(ranks)
+    more = f" and {len(ranks) - MAX_RANKS_LISTED} more" if len(ranks) > MAX_RANKS_LISTED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MAX_RANKS_LISTED]))}{more}"
 
 
-def by_value(values: Mapping[int, Found]) -> dict[Found, list[int]]:
-    """Which ranks have which value.
+def group_ranks(values: Mapping[int, Result]) -> dict[Result, list[int]]:
+    """Return the ranks that have each value.
 
-    >>> by_value({0: "a", 1: "b", 2: "a"})
+    >>> group_ranks({0: "a", 1: "b", 2: "a"})
     {'a': [0, 2], 'b': [1]}
     """
-    groups: dict[Found, list[int]] = {}
+    groups: dict[Result, list[int]] = {}
     for rank, value in values.items():
         groups.setdefault(value, []).append(rank)
     return groups
 
 
-def listed(groups: Mapping[Any, list[int]]) -> str:
+def format_groups(groups: Mapping[Any, list[int]]) -> str:
     """
-    >>> listed({3: [0, 2], 4: [1]})
+    >>> format_groups({3: [0, 2], 4: [1]})
     '3 on ranks 0, 2, 4 on rank 1'
     """
-    return ", ".join(f"{value} on {ranks(own)}" for value, own in groups.items())
+    return ", ".join(f"{value} on {format_ranks(ranks)}" for value, ranks in groups.items())
 
 
 # Features
 
 
 @dataclass(frozen=True)
-class Form:
-    """What a share of the rows looks like; `looks` is empty where it has no row that tells.
+class ShareForm:
+    """The form of a worker's share of the rows; `kind` is empty if no row of the share tells.
 
-    `categorical` and `missing` say of each column of a frame whether it is read as categories, and whether it is
-    missing in all rows of the share: then others tell what it is.
+    For each column of a frame, `categorical` says whether it is read as categories, and `missing` whether it is missing
+    in all rows of the share: then the other shares decide what it is.
     """
 
     rows: int = 0
-    looks: str = ""
+    kind: str = ""
     columns: int = 0
     names: list[str] | None = None
     categorical: list[bool] = field(default_factory=list)
     missing: list[bool] = field(default_factory=list)
 
 
-def ingest_share(X: Any, collective: Collective = ALONE, tensors: bool = False) -> tuple[Features, Schema]:
-    """Features of this worker's rows, and the schema that one worker with all rows would have found."""
-    if collective.size == 1:
+def ingest_share(X: Any, collective: Collective = SINGLE_WORKER, tensors: bool = False) -> tuple[Features, Schema]:
+    """Return the features of this worker's rows, and the schema of the rows of all workers."""
+    if collective.size == 1:  # a share may be empty where others are not; all rows are held to `ingest`'s rules
         return ingest(X, tensors=tensors)
-    X, own, form = together(collective, lambda: _own_reading(X, tensors))
-    agreed = decided(collective, asdict(form), _agreed_form)
-    if agreed is None:  # rows that tell nothing anywhere: whoever has some says what is wrong with them
-        together(collective, lambda: None if is_empty(X) else ingest(X, tensors=tensors))
-        raise ValueError(f"X has no columns{NO_COLUMNS}")
-    names = None if agreed["names"] is None else tuple(agreed["names"])
-    schema = Schema(agreed["kind"], agreed["n_columns"], names, tuple(agreed["categorical"]))
-    return together(collective, lambda: _as_agreed(X, own, schema, agreed["dense"], tensors)), schema
+    X, local, form = run_or_raise_everywhere(collective, lambda: _read_share(X, tensors))
+    merged = decide_at_root(collective, asdict(form), _merge_forms)
+    if merged is None:  # no row of any worker tells its kind: a worker that has rows raises
+        run_or_raise_everywhere(collective, lambda: None if is_empty(X) else ingest(X, tensors=tensors))
+        raise ValueError(f"X has no columns{NO_COLUMNS_REASON}")
+    names = None if merged["names"] is None else tuple(merged["names"])
+    schema = Schema(merged["kind"], merged["n_columns"], names, tuple(merged["categorical"]))
+
+    def conform_local() -> Features:
+        if is_empty(X):
+            return empty_features(schema, merged["dense"])
+        if local is not None and (local[1].kind, local[1].categorical) == (schema.kind, schema.categorical):
+            return local[0]
+        return conform(X, schema, merged["dense"], tensors=tensors, is_shard=True)
+
+    return run_or_raise_everywhere(collective, conform_local), schema
 
 
 def conform_share(
-    X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool = False, collective: Collective = ALONE
+    X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool = False, collective: Collective = SINGLE_WORKER
 ) -> Features:
-    """`ingest.conform` of this worker's rows; how many rows and columns there must be is asked of all shares."""
-    if collective.size == 1:
+    """Return `ingest.conform` of this worker's rows; all shares together must have rows and the schema's columns."""
+    if collective.size == 1:  # a share may be narrow or missing a column where others are not; all rows may not
         return conform(X, schema, dense, name, tensors)
 
     def work() -> tuple[Features, int]:
-        given = matrix(X, tensors, name)
-        sparse = schema.kind == "array" and _is_sparse(given)
-        if is_empty(given):
-            return no_rows(schema, dense), int(given.shape[1]) if sparse else 0
-        features = conform(X, schema, dense, name, tensors, share=True)
-        return features, int(given.shape[1]) if sparse else schema.n_columns or 0
+        matrix = to_matrix(X, tensors, name)
+        n_columns = _sparse_width(matrix) if schema.kind == "array" else None
+        if is_empty(matrix):
+            return empty_features(schema, dense), n_columns or 0
+        features = conform(X, schema, dense, name, tensors, is_shard=True)
+        return features, (schema.n_columns or 0) if n_columns is None else n_columns
 
-    def enough(said: list[Any]) -> None:
-        if not any(rows for rows, _ in said):
+    def check(messages: list[Any]) -> None:
+        if not any(rows for rows, _ in messages):
             raise ValueError(f"{name} has no rows")
-        columns = max(columns for _, columns in said)
+        columns = max(columns for _, columns in messages)
         if schema.kind == "array" and columns != schema.n_columns:
             raise ValueError(f"{name} has {columns} features, the model was trained on {schema.n_columns}")
 
-    features, columns = together(collective, work)
-    decided(collective, (features.n_rows, columns), enough)
+    features, columns = run_or_raise_everywhere(collective, work)
+    decide_at_root(collective, (features.n_rows, columns), check)
     return features
 
 
-def _own_reading(X: Any, tensors: bool) -> tuple[Any, tuple[Features, Schema] | None, Form]:
-    """X, what it is by itself, None where it has no row that tells, and what it looks like."""
-    given, X = X, matrix(X, tensors)
+def _read_share(X: Any, tensors: bool) -> tuple[Any, tuple[Features, Schema] | None, ShareForm]:
+    """Return X, its features and schema read without the other shares (None if no row tells its kind), its form."""
+    given, X = X, to_matrix(X, tensors)
     silent = isinstance(X, (list, tuple)) and all(isinstance(row, (dict, list, tuple)) and not row for row in X)
-    own = None if silent or is_empty(X) else ingest(given, tensors=tensors, share=True)
-    return X, own, _form(X, own)
-
-
-def _is_sparse(X: Any) -> bool:
-    return bool(scipy.sparse.issparse(X))
-
-
-def _form(X: Any, own: tuple[Features, Schema] | None) -> Form:
-    if own is None:
-        columns = int(X.shape[1]) if _is_sparse(X) else 0
-        return Form(0 if is_empty(X) else len(X), columns=columns)
-    features, schema = own
+    if silent or is_empty(X):
+        return X, None, ShareForm(0 if is_empty(X) else len(X), columns=_sparse_width(X) or 0)
+    features, schema = local = ingest(given, tensors=tensors, is_shard=True)
     if schema.kind in ("names", "tokens"):
-        return Form(features.n_rows, schema.kind)
+        return X, local, ShareForm(features.n_rows, schema.kind)
     columns = int(schema.n_columns or 0)
     if schema.names is None:
-        return Form(features.n_rows, "sparse" if features.dense is None else "array", columns)
+        return X, local, ShareForm(features.n_rows, "sparse" if features.dense is None else "array", columns)
     categorical = [name in schema.categorical for name in schema.names]
-    return Form(features.n_rows, "frame", columns, list(schema.names), categorical, frames.missing(X))
+    missing = frames.find_missing_columns(X)
+    return X, local, ShareForm(features.n_rows, "frame", columns, list(schema.names), categorical, missing)
 
 
-def _agreed_form(said: list[Any]) -> dict[str, Any] | None:
-    """The schema of all shares, and whether they have dense columns. None where no row of any tells."""
-    forms = [Form(**one) for one in said]
-    telling = {rank: form for rank, form in enumerate(forms) if form.looks}
+def _sparse_width(X: Any) -> int | None:
+    """Return the number of columns of a sparse matrix, None for any other form."""
+    shape: Any = getattr(X, "shape", None)
+    return int(shape[1]) if issparse(X) else None
+
+
+def _merge_forms(messages: list[Any]) -> dict[str, Any] | None:
+    """Return the schema of all shares, and whether they have dense columns; None if no row tells its kind."""
+    forms = [ShareForm(**message) for message in messages]
     if not any(form.rows for form in forms):
         raise ValueError("X has no rows")
+    telling = {rank: form for rank, form in enumerate(forms) if form.kind}
     if not telling:
         return None
-    own_frames = {rank: form for rank, form in telling.items() if form.looks == "frame"}
-    names = _agreed_names(own_frames) if own_frames else None
-    categorical = _agreed_categories(own_frames)
-    looks = by_value({rank: form.looks for rank, form in telling.items()})
-    if len(looks) > 1 and (set(looks) != {"array", "frame"} or categorical):
-        raise ValueError(f"X must be of one form, got {listed({LOOKS[look]: own for look, own in looks.items()})}")
-    if {"names", "tokens"} & set(looks):
-        return {"kind": next(iter(looks)), "n_columns": None, "names": None, "categorical": [], "dense": False}
-    columns = by_value({rank: form.columns for rank, form in telling.items()})
-    if len(columns) > 1 and "sparse" not in looks:
-        raise ValueError(f"X must have the same columns on all workers, got {listed(columns)}")
-    n_columns = max(form.columns for form in forms) if "sparse" in looks else next(iter(columns))
+    of_frames = {rank: form for rank, form in telling.items() if form.kind == "frame"}
+    names = _merge_names(of_frames) if of_frames else None
+    categorical = _merge_categories(of_frames)
+    kinds = group_ranks({rank: form.kind for rank, form in telling.items()})
+    if len(kinds) > 1 and (set(kinds) != {"array", "frame"} or categorical):
+        groups = format_groups({KIND_NAMES[kind]: ranks for kind, ranks in kinds.items()})
+        raise ValueError(f"X must be of one form, got {groups}")
+    if {"names", "tokens"} & set(kinds):
+        return {"kind": next(iter(kinds)), "n_columns": None, "names": None, "categorical": [], "dense": False}
+    columns = group_ranks({rank: form.columns for rank, form in telling.items()})
+    if len(columns) > 1 and "sparse" not in kinds:
+        raise ValueError(f"X must have the same columns on all workers, got {format_groups(columns)}")
+    n_columns = max(form.columns for form in forms) if "sparse" in kinds else next(iter(columns))
     if n_columns == 0:
-        raise ValueError(f"X has no columns{NO_COLUMNS}")
+        raise ValueError(f"X has no columns{NO_COLUMNS_REASON}")
     return {
         "kind": "frame" if categorical else "array",
         "n_columns": n_columns,
         "names": names,
         "categorical": categorical,
-        "dense": "sparse" not in looks and len(categorical) < n_columns,
+        "dense": "sparse" not in kinds and len(categorical) < n_columns,
     }
 
 
-def _agreed_names(forms: Mapping[int, Form]) -> list[str]:
-    """The names of the columns, which must be the same on all workers that have frames."""
+def _merge_names(forms: Mapping[int, ShareForm]) -> list[str]:
+    """Return the names of the columns, which must be the same on all workers that have frames."""
     first = next(iter(forms))
     names = forms[first].names or []
-    others = {rank: form.names or [] for rank, form in forms.items() if form.names != names}
-    if others:
-        rank, own = next(iter(others.items()))
-        missing, new = [n for n in names if n not in own], [n for n in own if n not in names]
-        how = f"missing {missing}, new {new}" if missing or new else "another order"
+    different = {rank: form.names or [] for rank, form in forms.items() if form.names != names}
+    if different:
+        rank, names_there = next(iter(different.items()))
+        missing, new = [n for n in names if n not in names_there], [n for n in names_there if n not in names]
+        reason = f"missing {missing}, new {new}" if missing or new else "another order"
         raise ValueError(
-            f"X must have the same columns on all workers, {ranks(others)} have others than rank {first}; rank {rank}: "
-            f"{how}"
+            f"X must have the same columns on all workers, {format_ranks(different)} have others than rank {first}; "
+            f"rank {rank}: {reason}"
         )
     return names
 
 
-def _agreed_categories(forms: Mapping[int, Form]) -> list[str]:
-    """The columns that hold categories, told by shares that have values in them."""
-    found = []
+def _merge_categories(forms: Mapping[int, ShareForm]) -> list[str]:
+    """Return the columns that hold categories, according to the shares that have values in them."""
+    categorical = []
     for j, name in enumerate(next(iter(forms.values())).names or [] if forms else []):
-        told = by_value({rank: form.categorical[j] for rank, form in forms.items() if not form.missing[j]})
-        if len(told) > 1:
+        ranks = group_ranks({rank: form.categorical[j] for rank, form in forms.items() if not form.missing[j]})
+        if len(ranks) > 1:
             raise ValueError(
-                f"X[{name!r}] holds categories on {ranks(told[True])} and numbers on {ranks(told[False])}; convert it "
-                "with astype"
+                f"X[{name!r}] holds categories on {format_ranks(ranks[True])} and numbers on "
+                f"{format_ranks(ranks[False])}; convert it with astype"
             )
-        if told.get(True) or (not told and any(form.categorical[j] for form in forms.values())):
-            found.append(name)
-    return found
-
-
-def _as_agreed(X: Any, own: tuple[Features, Schema] | None, schema: Schema, dense: bool, tensors: bool) -> Features:
-    """The share as all agreed to read it: mostly as it was read already."""
-    if is_empty(X):
-        return no_rows(schema, dense)
-    if own is not None and (own[1].kind, own[1].categorical) == (schema.kind, schema.categorical):
-        return own[0]
-    return conform(X, schema, dense, tensors=tensors, share=True)
+        if ranks.get(True) or (not ranks and any(form.categorical[j] for form in forms.values())):
+            categorical.append(name)
+    return categorical

@@ -1,6 +1,6 @@
-"""Arrays of any library: NumPy's on the host, torch's wherever torch can put them.
+"""Functions on NumPy arrays and torch tensors.
 
-Code that is written against the array API (`namespace(array)`) serves all of them. Here is what the standard lacks.
+Code written against the array API standard (`namespace(array)`) works on both; this module adds what it lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array: TypeAlias = Any
 
 
 def namespace(array: Array) -> Any:
-    """The library an array belongs to, with the names and meanings of the array API.
+    """Return the library of an array, with the functions of the array API.
 
     >>> namespace(np.ones(2)).sum(np.ones(2))
     np.float64(2.0)
@@ -27,7 +27,7 @@ def namespace(array: Array) -> Any:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor; torch is not imported to find out.
+    """Return whether value is a torch tensor, without importing torch.
 
     >>> is_tensor(np.ones(2))
     False
@@ -35,8 +35,8 @@ def is_tensor(value: Any) -> bool:
     return array_api_compat.is_torch_array(value)
 
 
-def host(array: Array) -> NDArray[Any]:
-    """The same numbers in NumPy: no copy where they are on the host already, in a dtype that NumPy has."""
+def to_host(array: Array) -> NDArray[Any]:
+    """Return the same numbers in NumPy, without a copy if they are on the host in a dtype that NumPy has."""
     if not is_tensor(array):
         return np.asarray(array)
     array = array.detach().cpu().resolve_conj().resolve_neg()
@@ -44,10 +44,10 @@ def host(array: Array) -> NDArray[Any]:
     return np.asarray((array.float() if narrow else array).numpy())
 
 
-def real_numbers(values: Any, name: str) -> NDArray[Any]:
-    """An argument's values as float64; `name` is the argument's.
+def to_real_numbers(values: Any, name: str) -> NDArray[Any]:
+    """Convert the values of an argument to float64; `name` is the argument in error messages.
 
-    >>> real_numbers([1, 2], "sample_weight")
+    >>> to_real_numbers([1, 2], "sample_weight")
     array([1., 2.])
     """
     try:
@@ -60,7 +60,7 @@ def real_numbers(values: Any, name: str) -> NDArray[Any]:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x)
+    """Compute 1 / (1 + e^-x).
 
     >>> sigmoid(np.array([0.0, 1000.0]))
     array([0.5, 1. ])
@@ -69,7 +69,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def logsumexp(x: Array) -> Array:
-    """log sum_c e^(x_c) of each row.
+    """Compute log sum_c e^(x_c) of each row.
 
     >>> logsumexp(np.array([[1000.0, 1000.0]])) - 1000.0
     array([0.69314718])
@@ -77,16 +77,16 @@ def logsumexp(x: Array) -> Array:
     return x.logsumexp(1) if is_tensor(x) else np.asarray(scipy.special.logsumexp(x, axis=1))
 
 
-def like(values: Any, array: Array) -> Array:
-    """Numbers, or an array of NumPy, in the library of `array`, on its device and with its dtype."""
-    made = namespace(array).asarray(values, dtype=array.dtype)  # on the host: a device may not know their dtype
-    return made.to(array.device) if is_tensor(array) else made
+def asarray_like(values: Any, array: Array) -> Array:
+    """Convert numbers or a NumPy array to the library, device and dtype of `array`."""
+    converted = namespace(array).asarray(values, dtype=array.dtype)  # on the host, as a device may lack their dtype
+    return converted.to(array.device) if is_tensor(array) else converted
 
 
-def places(y: Array) -> tuple[Array, Array]:
-    """Where values[i, y_i] are: rows and columns.
+def target_index(y: Array) -> tuple[Array, Array]:
+    """Return the rows and columns of the elements values[i, y_i].
 
-    >>> np.eye(3)[places(np.array([0.0, 2.0]))]
+    >>> np.eye(3)[target_index(np.array([0.0, 2.0]))]
     array([1., 0.])
     """
     xp = namespace(y)
@@ -94,7 +94,7 @@ def places(y: Array) -> tuple[Array, Array]:
 
 
 def dot(a: Array, b: Array) -> Array:
-    """The sum of all products.
+    """Sum the products of all elements.
 
     >>> dot(np.ones((2, 2)), np.ones((2, 2)))
     np.float64(4.0)
@@ -103,7 +103,7 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def row_dots(a: Array, b: Array, dtype: Any) -> Array:
-    """sum_c a_ic b_ic of each row, added up in `dtype`.
+    """Compute sum_c a_ic b_ic of each row, summed in `dtype`.
 
     >>> row_dots(np.ones((1, 3), dtype=np.float32), np.ones((1, 3), dtype=np.float32), np.float64)
     array([3.])
@@ -112,7 +112,7 @@ def row_dots(a: Array, b: Array, dtype: Any) -> Array:
 
 
 def load_torch(what: str) -> Any:
-    """torch, or an ImportError that says what needs it and how to get it."""
+    """Import torch, or raise an ImportError that tells what needs it and how to install it."""
     try:
         import torch
     except ImportError:
@@ -120,37 +120,29 @@ def load_torch(what: str) -> Any:
     return torch
 
 
-def without_autocast(torch: Any, kind: str) -> AbstractContextManager[Any]:
-    """Numbers keep their width on a kind of device, "cpu" or "cuda", whatever the user's own torch is told to do."""
+def disable_autocast(torch: Any, kind: str) -> AbstractContextManager[Any]:
+    """Switch off autocast on a kind of device, "cpu" or "cuda", if the user has switched it on."""
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
-def device(array: Array) -> Any:
-    """Where an array is, as its library says it."""
-    return array_api_compat.device(array)
+def has_float64(device: Any) -> bool:
+    """Return whether a device, as `array_api_compat.device` gives it, computes in float64.
 
+    Apple's GPUs have no float64, nor have some of Intel's.
 
-def has_float64(array: Array) -> bool:
-    """Whether the device of an array computes in float64.
-
-    >>> has_float64(np.ones(2))
+    >>> has_float64(array_api_compat.device(np.ones(2)))
     True
     """
-    return not is_tensor(array) or device_has_float64(array.device)
+    kind = getattr(device, "type", "cpu")
+    if kind == "xpu":
+        return bool(getattr(load_torch("device='xpu'").xpu.get_device_properties(device), "has_fp64", True))
+    return bool(kind != "mps")
 
 
-def device_has_float64(torch_device: Any) -> bool:
-    """Apple's GPUs have no float64, nor have some of Intel's."""
-    if torch_device.type == "xpu":
-        properties = load_torch("device='xpu'").xpu.get_device_properties(torch_device)
-        return bool(getattr(properties, "has_fp64", True))
-    return bool(torch_device.type != "mps")
-
-
-def widened(array: Array) -> Array:
-    """A copy in float64; in float32 on devices that have no more."""
+def widen(array: Array) -> Array:
+    """Copy to float64, or to float32 on devices without float64."""
     if not is_tensor(array):
         return array.astype(np.float64)
     xp = namespace(array)
-    return array.to(xp.float64 if has_float64(array) else xp.float32, copy=True)
+    return array.to(xp.float64 if has_float64(array.device) else xp.float32, copy=True)

@@ -1,39 +1,35 @@
-"""The round, and the loop around it. Everything else in this package exists so that this can be read.
-
-W = -(P'HP + lambda I)^-1 P'G,   P = softmax(tau x normalise(X N_t)),   scores += eta alpha P W
-"""
+"""The boosting loop, and the state of a training run; `gbun.rounds` has the round."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gbun.arrays import Array, host
-from gbun.callbacks import Callback, Evaluations, Watch
-from gbun.collectives import Collective, Courier
-from gbun.collectives.wire import rounding
+from gbun.arrays import to_host
+from gbun.callbacks import Callback, CallbackRunner
+from gbun.collectives import Collective, can_overlap
 from gbun.config import Parameters
 from gbun.data.features import Shard
 from gbun.data.scaling import Scaling
 from gbun.description import Description
-from gbun.dtypes import HEAD, FloatArray
-from gbun.ensemble import Ensemble, Rows, TrainingRows, step_of
-from gbun.kernels import Step
-from gbun.kernels.dispatch import Picker
-from gbun.kernels.sampling import GramSample, row_curvature, whole_from_sample
-from gbun.linear import LinearStart
+from gbun.dtypes import FloatArray
+from gbun.ensemble import Ensemble
+from gbun.kernels.interface import RowSampler
+from gbun.kernels.sampling import GramSample
+from gbun.learners import AnyLearner, Step
 from gbun.metrics.base import Metric
 from gbun.model import Model
-from gbun.networks import Family
 from gbun.objectives import Objective
-from gbun.rounds import Ahead, InTurn, Verdict, agreed, derivatives_of, evaluate, rounds_of
-from gbun.solve import Normaliser, minimise_together, normaliser, solve_head
+from gbun.pipelining import PipelinedRounds
+from gbun.rounds import Rounds, SequentialRounds, apply_update, evaluate
+from gbun.scored_rows import ScoredRows, Start, TrainingRows
 
-PLANNED = "rounds_planned"
-"""What a checkpoint tells beside the parameters: how many rounds its training was to have."""
+PLANNED_ROUNDS = "rounds_planned"
+"""The entry of a checkpoint's parameters that says how many rounds its training was to have."""
+TRIAL = "trial"
+"""The entry of a checkpoint's parameters that says that its training was a trial, on part of the rows."""
 
 
 @dataclass
@@ -42,245 +38,182 @@ class Evaluation:
 
     name: str
     shard: Shard
-    rows: Rows
+    rows: ScoredRows
 
-    def answers(self, objective: Objective) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What metrics compare: the targets, the model's response, and weights."""
-        return self.shard.y, objective.response(host(self.rows.scores)), self.shard.weight
+    def targets_and_response(self, objective: Objective) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return what metrics compare: the targets, the model's response, and weights."""
+        return self.shard.y, objective.response(to_host(self.rows.scores)), self.shard.weight
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a training does not change: how its model is made, apart from the rounds."""
+
+    parameters: Parameters
+    learner: AnyLearner
+    scaling: Scaling
+    objective: Objective
+    start: Start
+    description: Description
+    sample: GramSample
+    collective: Collective
+    trial: bool = False  # a training on part of the rows, which finds out how many rounds help
 
 
 @dataclass
 class Training:
-    """The state of a training run; the fitted model is what `ensemble()` makes of it."""
+    """The state of a training run: its rows, and the rounds so far. Callbacks see it."""
 
-    parameters: Parameters
-    family: Family
-    scaling: Scaling
-    objective: Objective
-    start: FloatArray
-    linear: LinearStart | None
-    description: Description
-    shard: Shard
+    setup: Setup
     rows: TrainingRows
-    sample: GramSample
     evaluations: list[Evaluation]
     metrics: Sequence[Metric]
-    collective: Collective
-    total_weight: float  # of all workers' rows
-    n_counting: int  # of all workers' rows, those that have a weight
     learning_rate: float
-    normalisers: list[Normaliser] = field(default_factory=list)
-    heads: list[FloatArray] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     best_round: int | None = None
     best_score: float | None = None
-    mean_curvature: float | None = None  # the mean h of all rows, as of the last round: what the Gram's sample goes by
-    n_known: int = 0  # rounds that a checkpoint has, and that are being taken over
+    mean_curvature: float | None = None  # the mean h of the last round, by which the next sample is drawn
+    n_resumed: int = 0  # rounds that a checkpoint has, while they are taken over
     planned: int = 0  # rounds it will have unless it is stopped
-    trial: bool = False  # a training on part of the rows that finds out how many rounds help
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.setup.parameters
+
+    @property
+    def learner(self) -> AnyLearner:
+        return self.setup.learner
+
+    @property
+    def objective(self) -> Objective:
+        return self.setup.objective
+
+    @property
+    def start(self) -> Start:
+        return self.setup.start
+
+    @property
+    def collective(self) -> Collective:
+        return self.setup.collective
+
+    @property
+    def trial(self) -> bool:
+        return self.setup.trial
 
     @property
     def n_rounds(self) -> int:
-        return len(self.heads)
+        return len(self.steps)
 
     def ensemble(self) -> Ensemble:
-        K, C = self.family.n_outputs, len(self.start)
-        complete = self.normalisers[: self.n_rounds]  # an interrupt may have come before the round's head
-        return Ensemble(
-            self.family,
-            self.scaling,
-            self.objective,
-            self.start,
-            np.array([n.centre for n in complete], dtype=np.float32).reshape(-1, K),
-            np.array([n.factor for n in complete], dtype=np.float32).reshape(-1, K),
-            np.array(self.heads, dtype=np.float32).reshape(-1, K, C),
-            self.linear,
-        )
+        return Ensemble(self.learner, self.setup.scaling, self.objective, self.start, tuple(self.steps))
 
     def model(self) -> Model:
-        found = replace(self.description, best_round=self.best_round, best_score=self.best_score)
-        return Model(self.ensemble(), found)
-
-    def take(self, ensemble: Ensemble, t: int) -> None:
-        """A round of another ensemble, for the model and the evaluation sets."""
-        for evaluation in self.evaluations:
-            evaluation.rows.add_rounds([ensemble.steps[t]])
-        self.normalisers.append(Normaliser(ensemble.centres[t], ensemble.factors[t]))
-        self.heads.append(ensemble.heads[t])
-
-    def normaliser(self, moments: FloatArray) -> Normaliser:
-        """From the sums over all workers' rows."""
-        return normaliser(self.total_weight, self.n_counting, moments)
-
-    @property
-    def rounding(self) -> float | None:
-        """How exact the normal equations are, after their way to the root; None: as float64 is."""
-        own, collective = self.rows.rounding, self.collective
-        if own is None or not isinstance(collective, Courier):
-            return own
-        return max(own, rounding(collective.transport) * math.sqrt(collective.size))
-
-    def sample_of(self, t: int) -> Picker | None:
-        """Which rows the Hessian sums of a round are made of; None: all."""
-        if self.sample.is_everything:
-            return None
-        if self.mean_curvature is None:
-            self.note_curvature()
-        return self.sample.of_round(t, self.mean_curvature or 0.0)
-
-    def note_curvature(self) -> None:
-        """The mean h at the scores as they are."""
-        derivatives = derivatives_of(self)
-        own = self.rows.kernels.sum_rows(lambda at: row_curvature(derivatives(at)[1]).sum()[None])
-        self.mean_curvature = float(self.collective.sum(own)[0]) / self.n_counting
+        """Return the fitted model of the rounds so far."""
+        return Model(
+            self.ensemble(), replace(self.setup.description, best_round=self.best_round, best_score=self.best_score)
+        )
 
     def checkpoint(self) -> Model:
-        """The model so far; unless it is that of a trial, it knows how many rounds it was to have."""
+        """Return the model so far, marked as that of a trial or with the number of rounds it was to have."""
         model = self.model()
-        if self.trial:
-            return model
-        parameters = {**model.description.parameters, PLANNED: self.planned}
+        mark = {TRIAL: True} if self.trial else {PLANNED_ROUNDS: self.planned}
+        parameters = {**model.description.parameters, **mark}
         return Model(model.ensemble, replace(model.description, parameters=parameters))
 
     def keep_first(self, n_rounds: int) -> None:
         """Forget the rounds after the first `n_rounds`."""
-        del self.normalisers[n_rounds:], self.heads[n_rounds:]
+        del self.steps[n_rounds:]
+
+    def sample_of(self, t: int) -> RowSampler | None:
+        """Choose the rows that the Hessian sums of round t are made of; None: all."""
+        sample = self.setup.sample
+        if sample.is_complete:
+            return None
+        if self.mean_curvature is None:
+            self.update_mean_curvature()
+        return sample.sample_round(t, self.mean_curvature or 0.0)
+
+    def update_mean_curvature(self) -> None:
+        """Compute the mean h of all rows at the current scores."""
+        self.mean_curvature = float(self.collective.sum(self.rows.curvature())[0]) / self.rows.totals.n_weighted
+
+    def add_step(self, step: Step) -> None:
+        """Add a round to the model and to the evaluation sets."""
+        for evaluation in self.evaluations:
+            evaluation.rows.add_rounds([step])
+        self.steps.append(step)
+
+    def take_rounds(self, steps: Sequence[Step]) -> None:
+        """Bring the scores of the training rows to where these rounds left them."""
+        self.rows.add_rounds(steps[:-1])
+        if steps and not self.setup.sample.is_complete:
+            self.update_mean_curvature()  # at the beginning of the last round: the next one's sample depends on it
+        self.rows.add_rounds(steps[-1:])
 
 
 def boost(
     training: Training,
     n_rounds: int,
     callbacks: Sequence[Callback],
-    others: Sequence[Training] = (),
+    in_step: Sequence[Training] = (),
     known: Ensemble | None = None,
 ) -> None:
     """Add up to `n_rounds` rounds. An interrupt loses none of those that are complete.
 
-    `others` are boosted in step, on other parts of the same rows; callbacks then see means of what all of them report.
-    Among workers they watch at the root, where sums come together; what they decide holds for all. `known` has the
-    first of these rounds already, from a run that was cut short.
+    Parameters
+    ----------
+    training : Training
+        The training that callbacks see.
+    n_rounds : int
+    callbacks : sequence of Callback
+        Those of the root, where sums come together; what they decide holds for all workers.
+    in_step : sequence of Training
+        Further trainings, on other parts of the same rows; callbacks then see the mean of all evaluations.
+    known : Ensemble, optional
+        Has the first of these rounds already, from a run that was cut short.
     """
-    runs, collective = [training, *others], training.collective
-    last = training.planned = training.n_rounds + n_rounds
-    with Watch(training, callbacks if collective.rank == 0 else (), n_rounds) as watch:
-        over = known is not None and catch_up(training, known.first(min(known.n_rounds, last)), watch)
-        rounds = [rounds_of(run, last) for run in runs]
+    runs, last = [training, *in_step], training.n_rounds + n_rounds
+    training.planned = last
+    with CallbackRunner(training, callbacks if training.collective.rank == 0 else (), n_rounds) as runner:
+        over = known is not None and catch_up(training, known.first(min(known.n_rounds, last)), runner)
+        rounds = make_rounds(runs, last)
         while not over:
             t = training.n_rounds
-            for each in rounds:
-                each.begin(t)
-            over, verdicts = agreed(training, *decided(runs, rounds, t, last, watch))
-            if not over:
-                for run, each, verdict in zip(runs, rounds, verdicts, strict=True):
-                    complete(run, t, each, verdict)
-        training.n_known = 0
-        watch.end()
-        keep_alike(training)
+            updates = rounds.decide_round(t, runner)
+            if updates is None:
+                break
+            for run, update in zip(runs, updates, strict=True):
+                apply_update(run, update)
+            rounds.finish_round(updates)
+        training.n_resumed = 0
+        runner.end()
+        synchronize_result(training)
 
 
-def catch_up(training: Training, known: Ensemble, watch: Watch) -> bool:
-    """Take over rounds that are known, with callbacks seeing what they were worth as if they were new; True: enough."""
-    first, training.n_known = training.n_rounds, known.n_rounds
+def make_rounds(runs: Sequence[Training], last: int) -> Rounds:
+    """Choose how the rounds before `last` are computed: pipelined where learner and collective permit it."""
+    if can_overlap(runs[0].collective) and runs[0].learner.data_independent:
+        return PipelinedRounds(runs, last)
+    return SequentialRounds(runs, last)
+
+
+def catch_up(training: Training, known: Ensemble, callbacks: CallbackRunner) -> bool:
+    """Take over rounds that are known; callbacks see them as if they were new. Return whether they end the training."""
+    first, training.n_resumed = training.n_rounds, known.n_rounds
     for t in range(first, known.n_rounds):
-        over, _ = agreed(training, watch.hears(t - 1, evaluate(training)), [])
-        if over:
+        over = callbacks.report(t - 1, evaluate(training))
+        if training.collective.broadcast(np.array([over]))[0]:
             return True
-        watch.before_round(training, t)
-        training.take(known, t)
-    take_rounds(training, known.steps[first:])
+        callbacks.before_round(training, t)
+        training.add_step(known.steps[t])
+    training.take_rounds(known.steps[first:])
     return False
 
 
-def take_rounds(training: Training, steps: Sequence[Step]) -> None:
-    """Bring the scores of the training rows to where these rounds left them."""
-    training.rows.add_rounds(steps[:-1])
-    if steps and not training.sample.is_everything:
-        training.note_curvature()  # as of the last round's beginning: what the next one's sample goes by
-    training.rows.add_rounds(steps[-1:])
-
-
-def decided(
-    runs: Sequence[Training], rounds: Sequence[InTurn | Ahead], t: int, last: int, watch: Watch
-) -> tuple[bool, list[Verdict]]:
-    """Where sums come together: whether training is over before round t, and if not, what round t adds."""
-    evaluations = [each.evaluations() for each in rounds]
-    seen = [found for found in evaluations if found is not None]
-    if not seen:  # it is decided elsewhere
-        return False, [undecided(run, each) for run, each in zip(runs, rounds, strict=True)]
-    if watch.hears(t - 1, means(seen)) or t == last:
-        return True, [undecided(run, each) for run, each in zip(runs, rounds, strict=True)]
-    verdicts = []
-    for run, each in zip(runs, rounds, strict=True):
-        watch.before_round(run, t)
-        verdicts.append(solved(run, each))
-    return False, verdicts
-
-
-def solved(run: Training, each: InTurn | Ahead) -> Verdict:
-    """W = -(P'HP + lambda I)^-1 P'G, from the sums over all rows."""
-    sums, config = each.equations(), run.parameters
-    A = sums.A * whole_from_sample(sums.curvature)
-    head = solve_head(A, sums.B, config.reg_lambda, config.reg_form, run.rounding)
-    curvature = float(np.sum(sums.curvature[0])) / run.n_counting
-    numbers = np.array([run.learning_rate, curvature if curvature > 0.0 else run.mean_curvature or 0.0])
-    return Verdict(numbers, head, *each.ahead())
-
-
-def undecided(run: Training, each: InTurn | Ahead) -> Verdict:
-    """A verdict that only says how large one is."""
-    head = np.zeros((run.family.n_outputs, len(run.start)), dtype=HEAD)
-    return Verdict(np.zeros(2), head, *each.ahead())
-
-
-def add_round(training: Training, t: int) -> None:
-    """One round of a training that nobody watches."""
-    alone = InTurn(training, t + 1)
-    alone.begin(t)
-    complete(training, t, alone, solved(training, alone))
-
-
-def complete(run: Training, t: int, each: InTurn | Ahead, verdict: Verdict) -> None:
-    """scores += eta alpha P W, for all rows that are here."""
-    (rate, run.mean_curvature), head = verdict.numbers.tolist(), verdict.head
-    alpha = step_length(run, head) if run.objective.line_search else 1.0
-    head = head * np.float32(rate * alpha)
-    run.rows.add(head)  # with the next pass over the rows
-    run.normalisers.append(each.norm)
-    run.heads.append(head)
-    for evaluation in run.evaluations:
-        evaluation.rows.add_rounds([step_of(run.family.draw(t), each.norm, head)])
-    each.follow(verdict.ahead, verdict.hints)
-
-
-def keep_alike(training: Training) -> None:
-    """Callbacks may have cut the model back, at the root: so do all."""
+def synchronize_result(training: Training) -> None:
+    """Cut the model back on all workers as callbacks did at the root."""
     best = [np.nan if v is None else float(v) for v in (training.best_round, training.best_score)]
     n_rounds, best_round, best_score = training.collective.broadcast(np.array([training.n_rounds, *best])).tolist()
     training.keep_first(int(n_rounds))
     training.best_round = None if np.isnan(best_round) else int(best_round)
     training.best_score = None if np.isnan(best_score) else best_score
-
-
-def step_length(training: Training, head: FloatArray) -> float:
-    """alpha that minimises the loss along d = P W, to within a tenth of the slope at 0.
-
-    The slope phi'(alpha) = g'd is a sum over rows, and so is the curvature phi''(alpha) = d'Hd; both are taken at
-    scores + alpha d. The loss is convex, so Newton's steps within the bracket of the slope's sign find it.
-    """
-    rows = training.rows
-    d = rows.directions(head)
-
-    def along(alpha: float) -> FloatArray:
-        def part(at: slice) -> Array:
-            return training.objective.along(rows.y[at], rows.scores[at] + alpha * d[at], rows.weight[at], d[at])
-
-        return rows.kernels.sum_rows(part)
-
-    return minimise_together(training.collective, along)
-
-
-def means(evaluations: Sequence[Evaluations]) -> Evaluations:
-    """The mean of each metric on each set."""
-    return {
-        name: {metric: float(np.mean([e[name][metric] for e in evaluations])) for metric in metrics}
-        for name, metrics in evaluations[0].items()
-    }

@@ -1,4 +1,4 @@
-"""Observers of a training run: progress, history, early stopping, checkpoints, schedules, time."""
+"""Observers of a training run: progress, history, early stopping, checkpoints, learning rates, time budgets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Evaluations: TypeAlias = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What is known when a round is done: its number (from 0), the metrics, the seconds since the start."""
+    """The number of a finished round (from 0), the metrics after it, and the seconds since training began."""
 
     round: int
     evaluations: Evaluations
@@ -27,82 +27,93 @@ class RoundReport:
 
 
 class Callback:
-    """Does nothing; override what you need. `after_round` returns True to stop training."""
+    """Base class of callbacks: it does nothing, subclasses override the methods they need."""
 
     last = False
-    """Whether `after_training` waits for all others, because they may still change the model."""
+    """Whether `after_training` is called after that of all other callbacks, which may still change the model."""
     during_trial = False
-    """Whether it also watches the training on part of the rows that finds the number of rounds (`training.trial`)."""
+    """Whether it is also called in the trial, the training on part of the rows that finds the number of rounds."""
 
     def before_training(self, training: Training, n_rounds: int) -> None: ...
 
     def after_start(self, training: Training, report: RoundReport) -> None:
-        """Before the first round: how good the start is; the report's round is one below the first."""
+        """Called before the first round with the metrics of the start; the report's round is one below the first."""
 
     def before_round(self, training: Training, round_: int) -> None:
-        """Called for each training where several run in step in a trial; all else sees the first of them only."""
+        """Called for every training of a trial with several; all other methods only for the first of them."""
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
+        """Return True to stop training."""
         return False
 
     def after_training(self, training: Training) -> None: ...
 
     def on_failure(self, training: Training) -> None:
-        """Called when a round raises, also on Ctrl-C: the complete rounds are still there."""
+        """Called when a round raises, also on Ctrl-C; the training holds all complete rounds."""
 
 
-class Watch:
-    """The callbacks of a training, told of it in order; where it fails, they are told that too."""
+class CallbackRunner:
+    """Calls the callbacks of a training in order, and tells them when it fails."""
 
     def __init__(self, training: Training, callbacks: Sequence[Callback], n_rounds: int) -> None:
         self.training, self.n_rounds, self.first = training, n_rounds, training.n_rounds
-        self.callbacks, self.watching = sorted(callbacks, key=lambda c: c.last), list[Callback]()
+        self.callbacks, self.active = sorted(callbacks, key=lambda c: c.last), list[Callback]()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> CallbackRunner:
         self.began = perf_counter()
         try:
             for callback in self.callbacks:
                 callback.before_training(self.training, self.n_rounds)
-                self.watching.append(callback)
+                self.active.append(callback)
         except BaseException:
-            self._failed()
+            self._notify_failure()
             raise
         return self
 
-    def hears(self, round_: int, evaluations: Evaluations) -> bool:
-        """What the model is worth after a round, or (one before the first) at the start; True: that is enough."""
+    def report(self, round_: int, evaluations: Evaluations) -> bool:
+        """Report the metrics after a round, or before the first one; return whether a callback stops training."""
         report = RoundReport(round_, evaluations, perf_counter() - self.began)
         if round_ < self.first:
-            for callback in self.watching:
+            for callback in self.active:
                 callback.after_start(self.training, report)
             return False
-        return any([callback.after_round(self.training, report) for callback in self.watching])  # noqa: C419 - all see it
+        # A list, so that all callbacks are called.
+        return any([callback.after_round(self.training, report) for callback in self.active])  # noqa: C419
 
     def before_round(self, run: Training, round_: int) -> None:
-        for callback in self.watching:
+        for callback in self.active:
             callback.before_round(run, round_)
 
     def end(self) -> None:
-        for callback in self.watching:
+        for callback in self.active:
             callback.after_training(self.training)
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None:
-            self._failed()
+            self._notify_failure()
 
-    def _failed(self) -> None:
-        for callback in self.watching:
+    def _notify_failure(self) -> None:
+        for callback in self.active:
             callback.on_failure(self.training)
 
 
 class History(Callback):
-    """Keeps every metric of every round: `values[set][metric]` is a list; `start` has those before the first round.
+    """Records the metrics of every round.
 
-    `n_known` of the rounds were taken over from a checkpoint.
+    Attributes
+    ----------
+    values : dict
+        `values[set][metric]` is the list of values, one for each round.
+    start : dict
+        `start[set][metric]` is the value before the first round.
+    seconds : list of float
+        The time at the end of each round, since training began.
+    n_resumed : int
+        The number of rounds that were taken from a checkpoint.
     """
 
     during_trial = True
-    n_known = 0
+    n_resumed = 0
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, list[float]]] = {}
@@ -111,14 +122,14 @@ class History(Callback):
 
     def after_start(self, training: Training, report: RoundReport) -> None:
         self.start |= report.evaluations
-        self.seconds, self.n_known = [], 0
+        self.seconds, self.n_resumed = [], 0
         for name, metrics in report.evaluations.items():
             for metric in metrics:
                 self.values.setdefault(name, {}).setdefault(metric, [])
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         self.seconds.append(report.seconds)
-        self.n_known += report.round < training.n_known
+        self.n_resumed += report.round < training.n_resumed
         for name, metrics in report.evaluations.items():
             for metric, value in metrics.items():
                 self.values.setdefault(name, {}).setdefault(metric, []).append(value)
@@ -126,20 +137,29 @@ class History(Callback):
 
 
 class EarlyStopping(Callback):
-    """Stops after `rounds` rounds without improvement and keeps the model of the best round.
+    """Stops after rounds without improvement, and keeps the model of the best round.
 
-    An improvement is more than `min_delta`, and more than `min_gain` of the best value so far. Watches `metric` on
-    evaluation set `name`; by default the last metric on the last set. Of several metrics any may improve: the best
-    round is the last one that was better than all before by one of them. The start counts as well: where no round
-    improves on it, none is kept, and the best round is the one before the first.
+    With several metrics, an improvement of any of them counts: the best round is the last in which one of them was
+    better than ever before. The start counts as well: if no round improves on it, no round is kept, and the best round
+    is the one before the first.
+
+    Parameters
+    ----------
+    rounds : int
+        The number of rounds without improvement after which training stops.
+    metric : str or list of str, optional
+        The metrics to watch; the last one by default.
+    name : str, optional
+        The evaluation set to watch; the last one by default.
+    min_delta, min_gain : float, default=0.0
+        An improvement is more than `min_delta`, and more than `min_gain` times the best value so far.
     """
 
     def __init__(
         self, rounds: int, *, metric: str | Sequence[str] | None = None, name: str | None = None,
         min_delta: float = 0.0, min_gain: float = 0.0,
     ) -> None:  # fmt: skip
-        if rounds < 1:
-            raise ValueError(f"rounds must be at least 1, got {rounds}")
+        _check_at_least_one("rounds", rounds)
         if min_delta < 0:
             raise ValueError(f"min_delta must not be negative, got {min_delta}")
         if not 0 <= min_gain < 1:
@@ -153,38 +173,39 @@ class EarlyStopping(Callback):
         sets, metrics = [e.name for e in training.evaluations], {m.name: m for m in training.metrics}
         self.watched_set = self.name or sets[-1]
         given = self.metric or training.metrics[-1].name
-        self.watched = [given] if isinstance(given, str) else list(given)
+        self.watched_metrics = [given] if isinstance(given, str) else list(given)
         if self.watched_set not in sets:
             raise ValueError(f"name must be one of the evaluation sets {sets}, got {self.name!r}")
-        if not set(self.watched) <= metrics.keys():
+        if not set(self.watched_metrics) <= metrics.keys():
             raise ValueError(f"metric must be one of the metrics {list(metrics)}, got {self.metric!r}")
-        self.signs = {name: 1.0 if metrics[name].higher_is_better else -1.0 for name in self.watched}
-        self.best_values = dict.fromkeys(self.watched, -math.inf)
+        self.signs = {name: 1.0 if metrics[name].higher_is_better else -1.0 for name in self.watched_metrics}
+        self.best_values = dict.fromkeys(self.watched_metrics, -math.inf)
         self.best_round, self.best_score = training.n_rounds - 1, math.nan
 
     def after_start(self, training: Training, report: RoundReport) -> None:
-        self._note(report.evaluations[self.watched_set], self.best_round)
+        self._update_best(report.evaluations[self.watched_set], self.best_round)
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
-        return self.improves_no_more(report.evaluations[self.watched_set], report.round)
+        return self.update_and_check_patience(report.evaluations[self.watched_set], report.round)
 
-    def improves_no_more(self, metrics: Mapping[str, float], round_: int) -> bool:
-        """Takes note of a round's metrics; True when patience has run out."""
-        for name in self.watched:
+    def update_and_check_patience(self, metrics: Mapping[str, float], round_: int) -> bool:
+        """Take in the metrics of a round; return whether there was no improvement for `rounds` rounds."""
+        for name in self.watched_metrics:
             if math.isnan(metrics[name]):
                 raise ValueError(
                     f"early stopping watches {name!r} on {self.watched_set!r}, which is not a number in "
                     f"round {round_}; choose another metric or a set with all classes"
                 )
-        self._note(metrics, round_)
+        self._update_best(metrics, round_)
         return round_ - self.best_round >= self.rounds
 
-    def _note(self, metrics: Mapping[str, float], round_: int) -> None:
+    def _update_best(self, metrics: Mapping[str, float], round_: int) -> None:
         for name, best in self.best_values.items():
             value = self.signs[name] * metrics[name]
             needed = max(self.min_delta, self.min_gain * abs(best)) if math.isfinite(best) else 0.0
-            if value > best + needed:  # never of a start that has no score: nothing is known of it
-                self.best_values[name], self.best_round, self.best_score = value, round_, metrics[self.watched[0]]
+            if value > best + needed:  # False for a start whose metric is nan
+                self.best_values[name], self.best_round = value, round_
+                self.best_score = metrics[self.watched_metrics[0]]
 
     def after_training(self, training: Training) -> None:
         training.keep_first(self.best_round + 1)
@@ -193,18 +214,24 @@ class EarlyStopping(Callback):
 
 
 class Checkpoint(Callback):
-    """Writes the model to `path` every `every` rounds, at the end, and when training is interrupted.
+    """Saves the model every few rounds, at the end, and when training is interrupted.
 
-    The file is an ordinary model: load it, predict with it, or add rounds to it with `init_model`; with `resume` a
-    training that was cut short goes on from it. During a trial it is the trial's, which has seen part of the rows.
+    The file is an ordinary model: load it, predict with it, or add rounds to it with `init_model`. With `resume`, an
+    interrupted training continues from it. During a trial it holds the trial's model, which has seen part of the rows.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file to write; its folder must exist.
+    every : int, default=10
+        The number of rounds between two checkpoints.
     """
 
-    last = True  # early stopping cuts the model back first
+    last = True  # early stopping removes rounds first
     during_trial = True
 
     def __init__(self, path: str | Path, every: int = 10) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        _check_at_least_one("every", every)
         self.path, self.every = Path(path), every
 
     def before_training(self, training: Training, n_rounds: int) -> None:
@@ -224,14 +251,20 @@ class Checkpoint(Callback):
             self._write(training)
 
     def _write(self, training: Training) -> None:
-        if training.n_rounds < training.n_known:
-            return  # what is there has more of them
-        training.checkpoint().save_model(self.path)
+        if training.n_rounds >= training.n_resumed:  # before that, the file has more rounds
+            training.checkpoint().save_model(self.path)
 
 
 class LearningRateSchedule(Callback):
-    """Sets the learning rate of each round: `schedule(round) -> rate`.
+    """Sets the learning rate of each round.
 
+    Parameters
+    ----------
+    schedule : callable
+        `schedule(round) -> rate` with rounds from 0 and rates in (0, 1].
+
+    Examples
+    --------
     >>> LearningRateSchedule(lambda t: 0.3 * 0.99**t).schedule(0)
     0.3
     """
@@ -253,7 +286,7 @@ class LearningRateSchedule(Callback):
 class TimeBudget(Callback):
     """Stops after the round in which `seconds` of boosting have passed; a trial may take half of them.
 
-    Reading data and fitting the start come before.
+    The time to read data and to fit the start does not count.
     """
 
     during_trial = True
@@ -271,14 +304,14 @@ class TimeBudget(Callback):
             self.deadline = self.__dict__.pop("began", now) + self.seconds
 
     def on_failure(self, training: Training) -> None:
-        self.__dict__.pop("began", None)  # whoever uses it again has all of its seconds
+        self.__dict__.pop("began", None)  # the next training has all of the seconds
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         return perf_counter() >= self.deadline
 
 
 class ProgressBar(Callback):
-    """A bar with the metrics of the last evaluation set, on the terminal's error stream."""
+    """Shows a progress bar with the latest metrics on stderr."""
 
     def __init__(self, description: str = "boosting") -> None:
         self.description = description
@@ -299,7 +332,7 @@ class ProgressBar(Callback):
         self.progress.start()
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
-        self.progress.update(self.task, advance=1, metrics=_words(report.evaluations))
+        self.progress.update(self.task, advance=1, metrics=_format_evaluations(report.evaluations))
         return False
 
     def after_training(self, training: Training) -> None:
@@ -310,11 +343,10 @@ class ProgressBar(Callback):
 
 
 class Log(Callback):
-    """The plan of the training, then one line for every `every`-th round, on the terminal's error stream."""
+    """Writes the plan of the training, then one line for every `every`-th round, to stderr."""
 
     def __init__(self, every: int = 1) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        _check_at_least_one("every", every)
         self.every = every
 
     def before_training(self, training: Training, n_rounds: int) -> None:
@@ -322,17 +354,24 @@ class Log(Callback):
 
     def after_start(self, training: Training, report: RoundReport) -> None:
         if report.evaluations:
-            sys.stderr.write(f"start  {_words(report.evaluations)}\n")
+            sys.stderr.write(f"start  {_format_evaluations(report.evaluations)}\n")
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         if (report.round + 1) % self.every == 0:
-            sys.stderr.write(f"round {report.round + 1}  {report.seconds:.1f} s  {_words(report.evaluations)}\n")
+            values = _format_evaluations(report.evaluations)
+            sys.stderr.write(f"round {report.round + 1}  {report.seconds:.1f} s  {values}\n")
         return False
 
 
-def _words(evaluations: Evaluations) -> str:
+def _check_at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def _format_evaluations(evaluations: Evaluations) -> str:
     return "  ".join(f"{n} {m} {v:.5g}" for n, metrics in evaluations.items() for m, v in metrics.items())
 
 
-def callbacks_for_verbosity(verbose: int, doing: str = "boosting") -> list[Any]:
-    return [ProgressBar(doing)] if verbose == 1 else [Log()] if verbose > 1 else []
+def callbacks_for_verbosity(verbose: int, description: str = "boosting") -> list[Any]:
+    """Return the callbacks that `verbose` asks for: 1 is a progress bar, more than 1 a log."""
+    return [ProgressBar(description)] if verbose == 1 else [Log()] if verbose > 1 else []

@@ -1,7 +1,7 @@
-"""Every training parameter once: its name, default, range and sentence.
+"""Training parameters: the name, default, range and description of each, in one place.
 
-Estimators inherit `Parameters`, the native `train` builds one from a dict, the command line reads `parameter_table`:
-none of them repeats a name, a default or a sentence.
+Estimators inherit `Parameters`, `gbun.train` makes one from a dict, and the command line, Spark and the documentation
+read its fields: nothing repeats a name, a default or a description.
 """
 
 from __future__ import annotations
@@ -12,41 +12,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
+import numpy as np
+
 from gbun.ranges import Anything, Choice, DeviceName, Flag, Interval, Range, Scale, Size
 
 OBJECTIVE_NAMES = (
-    "auto",
-    "squared_error",
-    "huber",
-    "quantile",
-    "poisson",
-    "gamma",
-    "tweedie",
-    "logistic",
-    "softmax",
-    "multi_squared_error",
-    "multi_logistic",
+    *("auto", "squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"),
+    *("logistic", "softmax", "multi_squared_error", "multi_logistic"),
 )
+UNBOUNDED = math.inf
 
 T = TypeVar("T")
 
 
-def parameter(default: T, admitted: Range, sentence: str, *, group: str = "model") -> T:
-    # dataclasses.field is typed as returning the field's own type, so mypy sees plain attributes.
-    value: T = field(default=default, metadata={"range": admitted, "sentence": sentence, "group": group})
+def parameter(default: T, allowed: Range, sentence: str, *, group: str = "model") -> T:
+    """Declare a field; dataclasses.field has the type of the default, so mypy sees a plain attribute."""
+    value: T = field(default=default, metadata={"range": allowed, "sentence": sentence, "group": group})
     return value
-
-
-UNBOUNDED = math.inf
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Parameters:
-    """What a user may say about training; see each field's sentence in `parameter_table()`.
+    """Parameters of training; `parameter_table()` describes each of them.
 
+    Examples
+    --------
     >>> Parameters(n_neurons=64).n_neurons
     64
-    >>> check(Parameters(learning_rate=2.5))
+    >>> check_parameters(Parameters(learning_rate=2.5))
     Traceback (most recent call last):
         ...
     ValueError: learning_rate must be a number in (0, 1], got 2.5
@@ -55,120 +48,121 @@ class Parameters:
     objective: str | Callable[..., Any] | Any = parameter(
         "auto",
         Choice(OBJECTIVE_NAMES, objects=True),
-        "What is minimised. 'auto' is squared error for regressors, logistic or softmax for classifiers and their "
-        "multi-output forms when y has several columns. A function (y, scores, weight) -> (gradient, Hessian) is "
-        "used as it is; gbun.TorchLoss(f) differentiates f(y, scores), the loss of each row, written in torch.",
+        "The loss to minimise. 'auto' is squared error for regressors, logistic or softmax for classifiers, and their "
+        "multi-output forms if y has several columns. A function (y, scores, weight) -> (gradient, Hessian) is used "
+        "as it is; gbun.TorchLoss(f) differentiates f(y, scores), the loss of each row, written in torch.",
     )
     n_estimators: int | None = parameter(
         None,
         Interval(0, UNBOUNDED, integral=True, optional=True),
-        "Number of boosting rounds, one network each; 0 leaves the start alone. None: as many as help, at most 300, "
-        "found with early stopping on rows held out for it; 100 where there are fewer than 50 rows or an init_model.",
+        "Number of boosting rounds, one network each; 0 keeps the start only. None: as many as help, at most 300, "
+        "found by early stopping on held-out rows; 100 with fewer than 50 rows or an init_model.",
     )
     init: str = parameter(
         "auto",
         Choice(("auto", "linear", "constant")),
-        "Where boosting starts: 'linear' fits a linear model for the same objective first, 'constant' takes the best "
-        "constant, the paper's. 'auto': linear where there are sparse features, unless rows held out to choose "
-        "linear_l2 prefer the constant; also on dense columns if linear_l2 is given.",
+        "Where boosting starts: 'linear' first fits a linear model for the same objective, 'constant' takes the best "
+        "constant, as in the paper. 'auto': linear if there are sparse features, unless the constant is better on the "
+        "rows held out to choose linear_l2; also on dense columns if linear_l2 is given.",
     )
     linear_l2: float | None = parameter(
         None,
         Interval(0, UNBOUNDED, optional=True),
         "L2 penalty of the linear start, in units of the mean curvature of a weight. None: the best of 16, 4, 1, 1/4, "
-        "... on the set that decides early stopping, or on rows held out for it.",
+        "... on the set that decides early stopping, or on held-out rows.",
     )
     linear_bits: int | None = parameter(
         None,
         Interval(8, 24, integral=True, optional=True),
-        "The linear start keeps weights of sparse features in 2^linear_bits buckets, or one for each column where "
-        "columns are no more than that. None: as many as features, up to 2^22 weights.",
+        "The linear start keeps the weights of sparse features in 2^linear_bits buckets, or one for each column if "
+        "there are no more columns than that. None: as many as features, up to 2^22 weights.",
     )
     n_neurons: int | None = parameter(
         None,
         Interval(2, 16384, integral=True, optional=True),
-        "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large. None: a sixteenth "
-        "of the number of rows (that have a weight), from 16 to 256 in steps of 16, or of group_size.",
+        "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large K. None: a "
+        "sixteenth of the number of rows with a weight above 0, from 16 to 256 in steps of 16, or of group_size.",
     )
     learning_rate: float = parameter(
-        0.1, Interval(0, 1, "right"), "Shrinkage: the share of each round's head that is added to the scores."
+        0.1, Interval(0, 1, "right"), "Shrinkage: the fraction of each round's head that is added to the scores."
     )
     reg_lambda: float = parameter(
         1e-2,
         Interval(0, UNBOUNDED),
-        "L2 penalty on the head. Multiplies the mean diagonal of P'HP unless reg_form is 'absolute'.",
+        "L2 penalty on the head. It multiplies the mean diagonal of P'HP unless reg_form is 'absolute'.",
     )
     reg_form: str = parameter(
         "relative",
         Choice(("relative", "absolute")),
-        "'relative': lambda = reg_lambda x mean diagonal of P'HP, one value for all data sets; 'absolute': lambda = "
-        "reg_lambda, the paper's.",
+        "'relative': lambda = reg_lambda x mean diagonal of P'HP, so that one value fits all data sets; 'absolute': "
+        "lambda = reg_lambda, as in the paper.",
     )
     temperature: float | None = parameter(
         None,
         Interval(0, 1e6, "right", optional=True),
-        "tau: normalised outputs are multiplied by it before the softmax; 1 is the paper's, larger splits are "
-        "harder. None: 2 for dense columns, 1 for sparse ones.",
+        "tau: normalised outputs are multiplied by it before the softmax. 1 is the value of the paper; larger values "
+        "make harder splits. None: 2 for dense columns, 1 for sparse features.",
     )
     group_size: int | None = parameter(
         None,
         Interval(2, 16384, integral=True, optional=True),
-        "The softmax runs within groups of this many outputs; must divide n_neurons, which itself means one softmax "
-        "over all. None: 16 for dense columns where it divides n_neurons, otherwise all.",
+        "The softmax runs within groups of this many outputs. It must divide n_neurons; n_neurons itself means one "
+        "softmax over all outputs. None: 16 for dense columns if it divides n_neurons, otherwise n_neurons.",
     )
     density: float | None = parameter(
         None,
         Interval(0.001, 1, optional=True),
-        "Share of network weights that are not zero. None: 0.1 for dense columns, 1.0 for sparse ones.",
+        "Fraction of network weights that are not zero. None: 0.1 for dense columns, 1.0 for sparse features.",
     )
     scale: str = parameter(
         "auto",
         Scale(),
         "How features are scaled inside the model: 'log' log(1 + x), 'standard' (x - mean) / deviation, 'max_abs' x / "
-        "largest, 'idf' inverse document frequency, 'unit' rows of length 1. 'auto': dense columns 'standard', counts "
-        "and words 'log+idf+unit', one-hot columns and rows of length 1 'none', other sparse numbers 'max_abs'.",
+        "largest, 'idf' inverse document frequency, 'unit' rows of length 1. 'auto': 'standard' for dense columns, "
+        "'log+idf+unit' for counts and words, 'none' for one-hot columns and rows of length 1, 'max_abs' for other "
+        "sparse numbers.",
     )
     network: str = parameter(
         "auto",
         Choice(("auto", "dense", "hashed")),
-        "How weights of sparse features come about: 'dense' makes them once for each chunk of rows, 'hashed' each "
-        "where it is used; both give the same model. 'auto' decides from how often a chunk's features repeat.",
+        "How weights of sparse features are computed: 'dense' once for each chunk of rows, 'hashed' wherever a weight "
+        "is used; both give the same model. 'auto' chooses by how often features repeat within a chunk.",
         group="computing",
     )
     gram_rows: float | None = parameter(
         None,
         Interval(0, 1, "right", optional=True),
-        "The share of rows, another sample each round, whose products make P'HP; P'G is always made of all rows. 1: "
-        "all. None: as many as make 32768 rows, and 128 for each of the K outputs. A share that leaves fewer than 16 "
-        "for each output is raised to that.",
+        "The fraction of rows, a new sample in each round, that P'HP is computed from; P'G is always computed from all "
+        "rows. 1: all rows. None: 32768 rows, or 128 for each of the K outputs if that is more. A fraction that leaves "
+        "fewer than 16 rows for each output is raised to 16.",
         group="computing",
     )
     memory_budget: int | float | str | None = parameter(
         None,
         Size(),
-        "Memory that training may use beside the data. Where an n x K buffer does not fit, network outputs are made "
-        "again in each pass, then by fewer threads; the model is the same. None: half of what is free.",
+        "Memory that training may use in addition to the data. If an n x K buffer does not fit, network outputs are "
+        "recomputed in each pass, then with fewer threads; the model is the same. None: half of the free memory.",
         group="computing",
     )
     device: str = parameter(
         "cpu",
         DeviceName(),
         "Where rounds are computed: 'cpu' by compiled kernels; 'cuda', 'mps', 'xpu' by torch on a GPU, 'torch:cpu' by "
-        "torch on the processor. For these, memory_budget is the device's memory, features included; features that do "
-        "not fit are sent in batches. A model predicts on every device.",
+        "torch on the CPU. For torch, memory_budget is memory of the device and includes the features; features that "
+        "do not fit are sent in batches. A model predicts on every device.",
         group="computing",
     )
     tf32: bool = parameter(
         False,
         Flag(),
-        "Let a CUDA device round the factors of matrix products to TF32, ten bits: faster, and less exact.",
+        "Let a CUDA device round the factors of matrix products to TF32 (ten bits): faster and less exact.",
         group="computing",
     )
     hessian: str = parameter(
         "shared",
         Choice(("shared", "per_class")),
-        "With several outputs: 'shared' uses one Hessian, so one Gram matrix, for all of them; 'per_class' is the "
-        "paper's, one each.",
+        "With several outputs: 'shared' uses one Hessian, and so one Gram matrix, for all of them; 'per_class' uses "
+        "one for each, as in the paper.",
     )
     quantile: float = parameter(
         0.5, Interval(0, 1, "neither"), "The quantile that objective='quantile' estimates.", group="objective"
@@ -176,8 +170,8 @@ class Parameters:
     huber_delta: float | None = parameter(
         None,
         Interval(0, UNBOUNDED, "neither", optional=True),
-        "Where objective='huber' turns from squared to absolute error, in units of y. None: 1.345 times the mean "
-        "absolute deviation of y from its mean.",
+        "The residual, in units of y, at which objective='huber' changes from squared to absolute error. None: 1.345 "
+        "times the mean absolute deviation of y from its mean.",
         group="objective",
     )
     tweedie_power: float = parameter(
@@ -187,62 +181,74 @@ class Parameters:
         None,
         Anything(),
         "A metric's name, a function (y, response, weight) -> float, or a list of them, computed on every evaluation "
-        "set after each round. None: the objective's own. The last one decides early stopping.",
+        "set after each round. None: the metric of the objective. The last one decides early stopping.",
         group="evaluation",
     )
     early_stopping_rounds: int | None = parameter(
         None,
         Interval(1, UNBOUNDED, integral=True, optional=True),
-        "Stop when the last metric on the last evaluation set has not improved for this many rounds, and keep the "
-        "best round. Without an evaluation set, rows are held out. None: never where n_estimators is a number; "
-        "otherwise 20 on rows held out, evaluation sets or not, and gains below a ten-thousandth do not count.",
+        "Stop when the last metric on the last evaluation set has not improved for this many rounds, and keep the best "
+        "round. Without an evaluation set, rows are held out. None: no early stopping if n_estimators is a number; "
+        "otherwise 20 rounds on held-out rows, with or without evaluation sets, and gains below 1e-4 do not count.",
         group="evaluation",
     )
     validation_fraction: float = parameter(
         0.1,
         Interval(0, 1, "neither"),
-        "The share of rows held out for early stopping and to choose linear_l2, where no evaluation set decides.",
+        "The fraction of rows held out for early stopping and to choose linear_l2, if no evaluation set decides.",
         group="evaluation",
     )
     refit: bool = parameter(
         True,
         Flag(),
-        "After early stopping on rows held out, train again on all rows, for the number of rounds that was best "
-        "divided by the share of rows that found it. False: keep the model that has not seen them, in half the time or "
-        "(below 5000 rows, where five folds judge otherwise) a fifth.",
+        "After early stopping on held-out rows, train again on all rows, for the best number of rounds divided by the "
+        "fraction of rows that were trained on. False: keep the model of the other rows, which takes half the time, or "
+        "a fifth with fewer than 5000 rows, where five folds are used otherwise.",
         group="evaluation",
     )
     n_jobs: int | None = parameter(
         None,
         Interval(-1024, 1024, integral=True, optional=True),
-        "Number of threads. None or -1: all cores, -2: all but one. The result has the same bits for every value.",
+        "Number of threads. None or -1: all cores, -2: all but one. Every value gives the same bits.",
         group="computing",
     )
     random_state: Any = parameter(
         None,
         Anything(),
-        "The seed of all networks: an integer, None (0, the paper's), or a RandomState or Generator to draw it from.",
+        "The seed of all networks: an integer, None (0, as in the paper), or a RandomState or Generator that draws it.",
         group="computing",
     )
     verbose: int = parameter(
         0,
         Interval(0, 10, integral=True),
-        "1 shows a progress bar, 2 prints the plan and every round.",
+        "1 shows a progress bar, 2 prints the memory plan and every round.",
         group="computing",
     )
 
 
 def parameter_fields() -> tuple[Field[Any], ...]:
+    """Return the fields of `Parameters`; their metadata has "range", "sentence" and "group"."""
     return fields(Parameters)
 
 
-def check(parameters: Parameters) -> None:
+def parameter_values(parameters: Parameters) -> dict[str, Any]:
+    """Return the parameters as a dict, without what a subclass adds to them."""
+    return {f.name: getattr(parameters, f.name) for f in parameter_fields()}
+
+
+def check_parameters(parameters: Parameters) -> None:
     """Raise a ValueError that names the first parameter out of its range."""
+    objective = parameters.objective
+    if isinstance(objective, str) and objective.startswith("<"):  # as `printable_parameters` writes a function
+        raise ValueError(
+            f"objective {objective} is a function, which the file of this model does not hold; pass it again, "
+            "set_params(objective=...), to train"
+        )
     for f in parameter_fields():
-        value = getattr(parameters, f.name)
-        if not f.metadata["range"].admits(value):
-            hint = f.metadata["range"].hint(value) if isinstance(f.metadata["range"], DeviceName) else ""
-            raise ValueError(f"{f.name} must be {f.metadata['range']}, got {value!r}{hint}")
+        value, admitted = getattr(parameters, f.name), f.metadata["range"]
+        if not admitted.admits(value):
+            hint = admitted.hint(value) if isinstance(admitted, DeviceName) else ""
+            raise ValueError(f"{f.name} must be {admitted}, got {value!r}{hint}")
     group_size, K = parameters.group_size, parameters.n_neurons
     if group_size is not None and K is not None and K % group_size:
         raise ValueError(
@@ -253,35 +259,47 @@ def check(parameters: Parameters) -> None:
         raise ValueError("n_jobs must be a positive number of threads, -1 or None, got 0")
 
 
-def parameters_from(given: Mapping[str, Any] | Parameters | None) -> Parameters:
-    """`Parameters` from a dict; an unknown name is an error that suggests the nearest known one.
+def make_parameters(given: Mapping[str, Any] | Parameters | None) -> Parameters:
+    """Make checked `Parameters` of a dict, or of `Parameters` such as an estimator.
 
-    >>> parameters_from({"learning_rat": 0.1})
+    >>> make_parameters({"learning_rat": 0.1})
     Traceback (most recent call last):
         ...
     ValueError: unknown parameter 'learning_rat'; did you mean 'learning_rate'?
     """
-    if isinstance(given, Parameters):
-        check(given)
-        return given
-    if given is not None and not isinstance(given, Mapping):
+    if not (given is None or isinstance(given, (Mapping, Parameters))):
         raise ValueError(f"params must be a dict of parameters or gbun.Parameters, got {type(given).__name__}")
+    values = parameter_values(given) if isinstance(given, Parameters) else given or {}
     known = [f.name for f in parameter_fields()]
-    for name in given or {}:
+    for name in values:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known)
             raise ValueError(f"unknown parameter {name!r}; {hint}")
-    parameters = Parameters(**(given or {}))
-    check(parameters)
+    parameters = Parameters(**values)
+    check_parameters(parameters)
     return parameters
 
 
 def parameter_table() -> str:
-    """A Markdown table of all parameters, the one the documentation shows."""
+    """Return the Markdown table of all parameters that docs/parameters.md shows."""
     rows = ["| parameter | default | range | meaning |", "|---|---|---|---|"]
     rows += [
         f"| `{f.name}` | `{f.default!r}` | {f.metadata['range']} | {f.metadata['sentence']} |"
         for f in parameter_fields()
     ]
     return "\n".join(rows)
+
+
+def printable_parameters(parameters: Parameters) -> dict[str, Any]:
+    """Return the parameters as a file can hold them; of functions and generators, their name in <>."""
+    return {name: _printable(value) for name, value in parameter_values(parameters).items()}
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_printable(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    plain = value is None or isinstance(value, (str, int, float, bool))
+    return value if plain else f"<{getattr(value, '__name__', type(value).__name__)}>"

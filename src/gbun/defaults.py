@@ -1,4 +1,4 @@
-"""What the library chooses when the user does not: the networks that parameters and input ask for, and their seed."""
+"""Default values that depend on the data: the networks, the sample of rows for the Hessian, the kind of start."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from gbun.config import Parameters
 from gbun.data.features import Features, Schema
 from gbun.networks import Family
 
-# docs/parameters.md has the evidence.
-DENSE_DENSITY = 0.1  # the paper's: nine weights of ten are zero
+# docs/parameters.md has the evidence for these values.
+DENSE_DENSITY = 0.1  # as in the paper: nine of ten weights are zero
 DENSE_GROUP = 16
 DENSE_TEMPERATURE = 2.0
 SPARSE_TEMPERATURE = 1.0
-GRAM_ROWS, LEAST_GRAM_ROWS = 128, 16  # for each output
-EXACT_ROWS = 2**12  # up to here normal equations are float64 throughout: rounding has no rows to average over
-FEW_ROWS = 2**15  # up to here nothing is gained by a sample
-MOST_ROUNDS = 300
+GRAM_ROWS_PER_OUTPUT, MIN_GRAM_ROWS_PER_OUTPUT = 128, 16
+MIN_GRAM_ROWS = 2**15  # a sample saves no time below this
+MAX_ROUNDS = 300
 PATIENCE = 20
-LEAST_GAIN = 1e-4  # of the validation score within so many rounds; less is not worth the time
-LEAST_ROWS_TO_HOLD_OUT = 50  # fewer are too few to choose anything by
-UNJUDGED_ROUNDS, UNJUDGED_L2 = 100, 1.0  # where no rows can judge
-FEW_ROWS_TO_JUDGE_BY, FOLDS = 5000, 5  # below so many rows a tenth says little: each fold judges once
+MIN_GAIN = 1e-4  # of the validation score within PATIENCE rounds; less is not worth the time
+MIN_ROWS_TO_HOLD_OUT = 50  # with fewer rows nothing is chosen by held-out rows
+DEFAULT_ROUNDS, DEFAULT_L2 = 100, 1.0  # without held-out rows
+MIN_ROWS_FOR_ONE_SPLIT, FOLDS = 5000, 5  # with fewer rows a tenth is too noisy: each fold is held out once
 
 
-def family_for(parameters: Parameters, features: Features, schema: Schema, n_rows: int) -> Family:
-    """The networks these parameters and this input, with n rows on all workers, ask for."""
-    dense, K = features.dense is not None, parameters.n_neurons or neurons_for(n_rows, parameters.group_size)
+def make_family(parameters: Parameters, features: Features, schema: Schema, n_rows: int) -> Family:
+    """Return the family of networks for these parameters and features, with `n_rows` rows on all workers."""
+    dense, K = features.dense is not None, parameters.n_neurons or choose_n_neurons(n_rows, parameters.group_size)
     temperature = DENSE_TEMPERATURE if dense else SPARSE_TEMPERATURE
     group_size = DENSE_GROUP if dense and K % DENSE_GROUP == 0 else K
     return Family(
-        seed=seed_of(parameters.random_state),
+        seed=resolve_seed(parameters.random_state),
         n_outputs=K,
         density=DENSE_DENSITY if parameters.density is None else parameters.density,
         sparse_density=1.0 if parameters.density is None else parameters.density,
@@ -42,10 +41,10 @@ def family_for(parameters: Parameters, features: Features, schema: Schema, n_row
     )
 
 
-def neurons_for(n_rows: int, group_size: int | None = None) -> int:
-    """K when the user does not say: few rows cannot bear many cells. A multiple of the group size.
+def choose_n_neurons(n_rows: int, group_size: int | None = None) -> int:
+    """Choose K, a multiple of the group size: few rows allow few outputs.
 
-    >>> neurons_for(150), neurons_for(1000), neurons_for(10**6)
+    >>> choose_n_neurons(150), choose_n_neurons(1000), choose_n_neurons(10**6)
     (16, 64, 256)
     """
     step = group_size or DENSE_GROUP
@@ -54,28 +53,25 @@ def neurons_for(n_rows: int, group_size: int | None = None) -> int:
 
 
 def gram_share(gram_rows: float | None, n_rows: int, n_outputs: int) -> float:
-    """The share of rows that the Hessian sums are made of. With very few rows for each output a step may go astray.
+    """Return the share of rows of the Hessian sums: at least 16 rows for each output, so that the step is a descent.
 
     >>> gram_share(None, 10_000, 256), gram_share(None, 1_000_000, 64), gram_share(0.5, 10_000, 256)
     (1.0, 0.032768, 0.5)
     """
     n_rows = max(1, n_rows)
     if gram_rows is None:
-        return min(1.0, max(GRAM_ROWS * n_outputs, FEW_ROWS) / n_rows)
-    return min(1.0, max(gram_rows, LEAST_GRAM_ROWS * n_outputs / n_rows))
+        return min(1.0, max(GRAM_ROWS_PER_OUTPUT * n_outputs, MIN_GRAM_ROWS) / n_rows)
+    return min(1.0, max(gram_rows, MIN_GRAM_ROWS_PER_OUTPUT * n_outputs / n_rows))
 
 
-def starts_linear(init: str, parameters: Parameters, features: Features) -> bool:
-    """Whether a linear model is fitted first: where sparse features are, linear effects are most of what there is.
-
-    Who gives it a penalty wants it on dense columns too.
-    """
-    wanted = features.sparse is not None or parameters.linear_l2 is not None
-    return init == "linear" or (init == "auto" and wanted)
+def has_linear_start(init: str, parameters: Parameters, features: Features) -> bool:
+    """Return whether a linear model is fitted first: by default for sparse features, or if it has a penalty."""
+    by_default = features.sparse is not None or parameters.linear_l2 is not None
+    return init == "linear" or (init == "auto" and by_default)
 
 
-def seed_of(random_state: Any) -> int:
-    """The seed of the networks; 0, the paper's, for None."""
+def resolve_seed(random_state: Any) -> int:
+    """Return the seed of the networks: 0 for None, as in the paper; a generator draws one."""
     if random_state is None:
         return 0
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):

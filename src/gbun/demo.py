@@ -1,7 +1,7 @@
-"""The demo: gbun beside LightGBM and XGBoost on four data sets, as one table and one picture.
+"""The demo: gbun, LightGBM and XGBoost on four data sets, as one table and one picture.
 
-Each (data set, learner) trains in a process of its own, one after the other. So peak memory belongs to one learner
-alone, and one that takes too long can be stopped.
+Each learner trains on each data set in a new process, one after the other, so that peak memory is that of one learner,
+and a learner that takes too long can be stopped.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gbun.datasets import make_clicks
-from gbun.peers import INSTALL, LEARNERS, Learner, Split, Task
+from gbun.peers import INSTALL, LEARNERS, PeerLearner, Split, Task
 from gbun.plots import Panel, plot_curves
 
 SEED = 0
@@ -37,15 +37,14 @@ STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A data set, how to judge on it, and what gbun is told beyond its defaults."""
+class DemoProblem:
+    """A data set, the metric on it, and the number of rounds; peers may take `peer_time_limit` seconds."""
 
     name: str
     task: Task
     load: Callable[[], tuple[Any, Any]]
     n_rounds: int
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    peers_may_take: float | None = None
+    peer_time_limit: float | None = None
 
     @property
     def metric(self) -> str:
@@ -57,8 +56,8 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What came of one learner on one problem; `note` says why there is no score."""
+class DemoResult:
+    """The result of one learner on one problem; `note` is the reason if there is no score."""
 
     score: float | None = None
     seconds: float | None = None
@@ -67,49 +66,42 @@ class Result:
     curve: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class Began:
-    """The clock runs; peak memory stands at this many megabytes."""
-
-    megabytes: float | None
-
-
-Results = dict[tuple[str, str], Result]
+Results = dict[tuple[str, str], DemoResult]
 """(problem, learner) -> result"""
 Shapes = dict[str, tuple[int, int]]
 """problem -> rows and columns"""
 
 
-def problems(quick: bool) -> tuple[Problem, ...]:
+def make_problems(quick: bool) -> tuple[DemoProblem, ...]:
     from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 
     cancer = partial(load_breast_cancer, return_X_y=True)
     if quick:
         clicks = partial(make_clicks, 2_000, 20_000, seed=SEED)
-        return (Problem("breast cancer", "binary", cancer, 5), Problem("clicks", "binary", clicks, 5, {}, 10.0))
+        return (DemoProblem("breast cancer", "binary", cancer, 5), DemoProblem("clicks", "binary", clicks, 5, 10.0))
     return (
-        Problem("digits", "multiclass", partial(load_digits, return_X_y=True), 100),
-        Problem("breast cancer", "binary", cancer, 100),
-        Problem("diabetes", "regression", partial(load_diabetes, return_X_y=True), 100),
-        Problem("clicks", "binary", partial(make_clicks, 20_000, 10_000_000, seed=SEED), 50, {}, 10.0),
+        DemoProblem("digits", "multiclass", partial(load_digits, return_X_y=True), 100),
+        DemoProblem("breast cancer", "binary", cancer, 100),
+        DemoProblem("diabetes", "regression", partial(load_diabetes, return_X_y=True), 100),
+        DemoProblem("clicks", "binary", partial(make_clicks, 20_000, 10_000_000, seed=SEED), 50, 10.0),
     )
 
 
 def run(output: Path, quick: bool = False) -> None:
-    """Train everything, print the table, write `learning_curves.png` into `output`."""
-    entered, shapes, results = problems(quick), Shapes(), Results()
-    with _progress() as progress:
-        whole = progress.add_task("all", total=len(entered) * len(LEARNERS), loss="")
-        for problem in entered:
+    """Train all learners on all problems, print the table, and write `learning_curves.png` into `output`."""
+    problems, shapes, results = make_problems(quick), Shapes(), Results()
+    with _make_progress() as progress:
+        total = progress.add_task("all", total=len(problems) * len(LEARNERS), loss="")
+        for problem in problems:
             shapes[problem.name] = problem.load()[0].shape
             for learner in LEARNERS:
-                results[problem.name, learner.name] = contest(problem, learner, progress)
-                progress.advance(whole)
+                results[problem.name, learner.name] = run_learner(problem, learner, progress)
+                progress.advance(total)
     console = Console()
-    console.print(table(entered, shapes, results))
-    console.print(footnotes(entered), style="dim", highlight=False)
+    console.print(make_table(problems, shapes, results))
+    console.print(footnotes(problems), style="dim", highlight=False)
     try:
-        path = plot_curves(panels(entered, shapes, results), output / PICTURE)
+        path = plot_curves(make_panels(problems, shapes, results), output / PICTURE)
         console.print(f"Learning curves: {path}", soft_wrap=True, highlight=False, markup=False)
     except ImportError as missing:
         console.print(f"No learning curves: {missing}", highlight=False, markup=False)
@@ -118,38 +110,37 @@ def run(output: Path, quick: bool = False) -> None:
 # The child process: one learner on one problem.
 
 
-def train_alone(problem: Problem, learner: Learner, connection: Connection) -> None:
-    """Send `Began`, the test loss after each round, and a `Result`."""
-    warnings.simplefilter("ignore")  # they would tear the parent's progress bars
+def train_in_child(problem: DemoProblem, learner: PeerLearner, connection: Connection) -> None:
+    """Send ("started", megabytes), the test loss after each round, and a `DemoResult`."""
+    warnings.simplefilter("ignore")  # they would break the parent's progress bars
     try:
-        learner.fit(tiny(problem), 2, lambda loss: None, {})
-        data = split(problem.task, *problem.load())
-        connection.send(Began(peak_megabytes(forget=True)))
+        learner.fit(make_warmup_split(problem), 2, lambda loss: None, {})
+        data = split_rows(problem.task, *problem.load())
+        connection.send(("started", peak_megabytes(reset=True)))
         began = perf_counter()
-        settings = problem.settings if learner.name == "gbun" else {}
-        fitted = learner.fit(data, problem.n_rounds, connection.send, settings)
-        result = Result(seconds=perf_counter() - began, megabytes=peak_megabytes())
-        connection.send(replace(result, score=judge(problem, data.y_test, fitted.predict(data.X_test))))
+        fitted = learner.fit(data, problem.n_rounds, connection.send, {})
+        result = DemoResult(seconds=perf_counter() - began, megabytes=peak_megabytes())
+        connection.send(replace(result, score=score_predictions(problem, data.y_test, fitted.predict(data.X_test))))
     except Exception as error:
-        connection.send(Result(note=f"failed: {type(error).__name__}: {error}"))
+        connection.send(DemoResult(note=f"failed: {type(error).__name__}: {error}"))
 
 
-def split(task: Task, X: Any, y: Any) -> Split:
+def split_rows(task: Task, X: Any, y: Any) -> Split:
     from sklearn.model_selection import train_test_split
 
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=TEST_SHARE, random_state=SEED)
     return Split(task, X_train, y_train, X_test, y_test)
 
 
-def tiny(problem: Problem) -> Split:
-    """A few rows of the same kind: fitting them imports and compiles what the clock shall not see."""
-    if problem.name == "clicks":  # few columns too, or peers would spend their time here
-        return split(problem.task, *make_clicks(500, 10_000))
+def make_warmup_split(problem: DemoProblem) -> Split:
+    """Return a few rows of the same kind; fitting them imports and compiles code before time is measured."""
+    if problem.name == "clicks":  # few columns too, as peers take long with many
+        return split_rows(problem.task, *make_clicks(500, 10_000))
     X, y = problem.load()
-    return split(problem.task, X[:200], y[:200])
+    return split_rows(problem.task, X[:200], y[:200])
 
 
-def judge(problem: Problem, y: Any, predicted: Any) -> float:
+def score_predictions(problem: DemoProblem, y: Any, predicted: Any) -> float:
     from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
     if problem.task == "multiclass":
@@ -157,12 +148,13 @@ def judge(problem: Problem, y: Any, predicted: Any) -> float:
     return float((r2_score if problem.task == "regression" else roc_auc_score)(y, predicted))
 
 
-def peak_megabytes(pid: int | None = None, forget: bool = False) -> float | None:
-    """The most memory a process (this one by default) has held; `forget` makes now the start. None: not known.
+def peak_megabytes(pid: int | None = None, reset: bool = False) -> float | None:
+    """Return the peak memory of a process, this one by default; None if it is not known.
 
-    Not getrusage on Linux: its ru_maxrss begins with what the parent held when it started the child.
+    `reset` starts the measurement anew. On Linux, getrusage is not used: its ru_maxrss begins with the memory of the
+    parent when it started the child.
     """
-    if forget:
+    if reset:
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
     with suppress(OSError):
@@ -176,41 +168,41 @@ def peak_megabytes(pid: int | None = None, forget: bool = False) -> float | None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-# The parent: watches a child, its time and its memory.
+# The parent process: limits the time of a child and measures its memory.
 
 
-def contest(problem: Problem, learner: Learner, progress: Progress) -> Result:
-    if not learner.available():
-        return Result(note=f"not installed: {INSTALL}")
+def run_learner(problem: DemoProblem, learner: PeerLearner, progress: Progress) -> DemoResult:
+    if not learner.is_available():
+        return DemoResult(note=f"not installed: {INSTALL}")
     context = get_context("spawn")
     receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=train_alone, args=(problem, learner, send), daemon=True)
-    words = f"{problem.name}, {learner.name}"
-    task = progress.add_task(words, total=problem.n_rounds, loss="starting")
-    with waiting_passively():
+    process = context.Process(target=train_in_child, args=(problem, learner, send), daemon=True)
+    name = f"{problem.name}, {learner.name}"
+    task = progress.add_task(name, total=problem.n_rounds, loss="starting")
+    with passive_openmp_wait():
         process.start()
-    send.close()  # so that the end of the child is the end of the pipe
-    limit = None if learner.name == "gbun" else problem.peers_may_take
+    send.close()  # so that the pipe ends with the child
+    limit = None if learner.name == "gbun" else problem.peer_time_limit
 
     def show(loss: float) -> None:
         progress.update(task, advance=1, loss=f"{problem.loss} {loss:.4g}")
 
     try:
-        result = watch(process, receive, limit, show)
+        result = collect_result(process, receive, limit, show)
     finally:
         process.kill()
         process.join()
         progress.remove_task(task)
     if not progress.console.is_terminal:
-        progress.console.print(f"{words}: {', '.join(cells(problem, result))}", highlight=False, markup=False)
+        progress.console.print(f"{name}: {', '.join(format_cells(problem, result))}", highlight=False, markup=False)
     return result
 
 
 @contextmanager
-def waiting_passively() -> Iterator[None]:
-    """Processes started in here let idle OpenMP threads sleep.
+def passive_openmp_wait() -> Iterator[None]:
+    """Let idle OpenMP threads sleep in processes that are started in this context.
 
-    By default they spin, and on a machine that is busy with something else this made the peers five times slower.
+    By default they spin, which made the peers five times slower on a busy machine.
     """
     name, given = "OMP_WAIT_POLICY", os.environ.get("OMP_WAIT_POLICY")
     os.environ[name] = given or "passive"
@@ -221,10 +213,17 @@ def waiting_passively() -> Iterator[None]:
             del os.environ[name]
 
 
-def watch(process: BaseProcess, receive: Any, limit: float | None, show: Callable[[float], None]) -> Result:
-    """The child's result, or what is known of it when `limit` seconds of training have passed."""
+def collect_result(
+    process: BaseProcess, receive: Any, limit: float | None, show: Callable[[float], None]
+) -> DemoResult:
+    """Return the child's result, or what is known of it after `limit` seconds of training."""
     curve: list[float] = []
-    began, deadline = Began(None), float("inf")
+    start: float | None = None
+    deadline = float("inf")
+
+    def growth(peak: float | None) -> float | None:
+        return None if peak is None or start is None else peak - start
+
     while perf_counter() < deadline:
         if not receive.poll(0.05):
             continue
@@ -232,56 +231,52 @@ def watch(process: BaseProcess, receive: Any, limit: float | None, show: Callabl
             message = receive.recv()
         except EOFError:
             process.join()
-            return Result(note=f"died with exit code {process.exitcode}", curve=tuple(curve))
-        if isinstance(message, Result):
-            return replace(message, megabytes=growth(message.megabytes, began), curve=tuple(curve))
-        if isinstance(message, Began):
-            began, deadline = message, perf_counter() + (limit or float("inf"))
+            return DemoResult(note=f"died with exit code {process.exitcode}", curve=tuple(curve))
+        if isinstance(message, DemoResult):
+            return replace(message, megabytes=growth(message.megabytes), curve=tuple(curve))
+        if isinstance(message, tuple):
+            start, deadline = message[1], perf_counter() + (limit or float("inf"))
         else:
             curve.append(message)
             show(message)
-    reached = growth(peak_megabytes(process.pid), began)
-    return Result(note=STOPPED, seconds=limit, megabytes=reached, curve=tuple(curve))
+    megabytes = growth(peak_megabytes(process.pid))
+    return DemoResult(note=STOPPED, seconds=limit, megabytes=megabytes, curve=tuple(curve))
 
 
-def growth(peak: float | None, began: Began) -> float | None:
-    return None if peak is None or began.megabytes is None else peak - began.megabytes
-
-
-def _progress() -> Progress:
+def _make_progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     loss = TextColumn("{task.fields[loss]}")
     return Progress(*columns, loss, console=Console(stderr=True), transient=True)
 
 
-# What the user sees.
+# Table and picture.
 
 
-def table(entered: Sequence[Problem], shapes: Shapes, results: Results) -> Table:
-    title = "gbun beside its peers"
-    shown = Table(title=title, title_justify="left", title_style="bold", box=box.HORIZONTALS, padding=(0, 1, 0, 0))
-    shown.add_column("data set", no_wrap=True)
-    shown.add_column("learner", no_wrap=True)
-    for measured in ("test score", "training", "memory"):
-        shown.add_column(measured, justify="right")
-    for problem in entered:
-        about = (f"[bold]{problem.name}[/]", size(shapes[problem.name]), f"{problem.n_rounds} rounds")
-        of = [results[problem.name, learner.name] for learner in LEARNERS]
-        best = max((result.score for result in of if result.score is not None), default=None)
-        for words, learner, result in zip(about, LEARNERS, of, strict=True):
-            score, *rest = (escape(cell) for cell in cells(problem, result))
-            winner = result.score is not None and result.score == best
-            shown.add_row(words, learner.name, f"[bold green]{score}[/]" if winner else score, *rest)
-        shown.add_section()
-    return shown
+def make_table(problems: Sequence[DemoProblem], shapes: Shapes, results: Results) -> Table:
+    table = Table(title="gbun beside its peers", title_justify="left", title_style="bold", box=box.HORIZONTALS)
+    table.padding = (0, 1, 0, 0)
+    table.add_column("data set", no_wrap=True)
+    table.add_column("learner", no_wrap=True)
+    for name in ("test score", "training", "memory"):
+        table.add_column(name, justify="right")
+    for problem in problems:
+        lines = (f"[bold]{problem.name}[/]", format_shape(shapes[problem.name]), f"{problem.n_rounds} rounds")
+        row_results = [results[problem.name, learner.name] for learner in LEARNERS]
+        best = max((result.score for result in row_results if result.score is not None), default=None)
+        for line, learner, result in zip(lines, LEARNERS, row_results, strict=True):
+            score, *rest = (escape(cell) for cell in format_cells(problem, result))
+            is_best = result.score is not None and result.score == best
+            table.add_row(line, learner.name, f"[bold green]{score}[/]" if is_best else score, *rest)
+        table.add_section()
+    return table
 
 
-def size(shape: tuple[int, int]) -> str:
+def format_shape(shape: tuple[int, int]) -> str:
     return f"{shape[0]:,} x {shape[1]:,}"
 
 
-def cells(problem: Problem, result: Result) -> tuple[str, str, str]:
-    """Score, seconds and megabytes in words."""
+def format_cells(problem: DemoProblem, result: DemoResult) -> tuple[str, str, str]:
+    """Format score, seconds and megabytes."""
     if result.note not in ("", STOPPED):
         return result.note, "", ""
     more = "> " if result.note == STOPPED else ""
@@ -292,35 +287,29 @@ def cells(problem: Problem, result: Result) -> tuple[str, str, str]:
     return f"{problem.metric} {result.score:.4f}", f"{result.seconds:.2f} s", megabytes
 
 
-def footnotes(entered: Sequence[Problem]) -> str:
-    told: dict[str, list[str]] = {}
-    for problem in entered:
-        if problem.settings:
-            words = ", ".join(f"{name}={value}" for name, value in problem.settings.items())
-            told.setdefault(words, []).append(problem.name)
-    exceptions = "".join(f"; gbun has {words} on {', '.join(names)}" for words, names in told.items())
-    limits = "".join(f" Peers may take {p.peers_may_take:.0f} s on {p.name}." for p in entered if p.peers_may_take)
+def footnotes(problems: Sequence[DemoProblem]) -> str:
+    limits = "".join(f" Peers may take {p.peer_time_limit:.0f} s on {p.name}." for p in problems if p.peer_time_limit)
     return (
-        f"Trained on {1 - TEST_SHARE:.0%} of the rows, scored on the others. Training includes bringing the data into "
-        "the learner's own form and scoring the test rows after each round; a tiny fit comes before, so imports and "
+        f"Trained on {1 - TEST_SHARE:.0%} of the rows, scored on the others. Training includes converting the data to "
+        "the learner's format and scoring the test rows after each round; a small fit comes before, so imports and "
         "compilation are not timed. Memory is how far training raised the peak of its process. Each learner has all "
-        f"cores and its default settings{exceptions}.{limits}"
+        f"cores and its default settings.{limits}"
     )
 
 
-def panels(entered: Sequence[Problem], shapes: Shapes, results: Results) -> list[Panel]:
-    shown = []
-    for problem in entered:
-        of = {learner.name: results[problem.name, learner.name] for learner in LEARNERS}
-        notes = {name: note(result) for name, result in of.items() if result.note}
-        title = f"{problem.name}, {size(shapes[problem.name])}"
-        curves = {name: result.curve for name, result in of.items()}
-        shown.append(Panel(title, f"{problem.loss} on test rows", curves, notes))
-    return shown
+def make_panels(problems: Sequence[DemoProblem], shapes: Shapes, results: Results) -> list[Panel]:
+    panels = []
+    for problem in problems:
+        by_learner = {learner.name: results[problem.name, learner.name] for learner in LEARNERS}
+        notes = {name: curve_note(result) for name, result in by_learner.items() if result.note}
+        title = f"{problem.name}, {format_shape(shapes[problem.name])}"
+        curves = {name: result.curve for name, result in by_learner.items()}
+        panels.append(Panel(title, f"{problem.loss} on test rows", curves, notes))
+    return panels
 
 
-def note(result: Result) -> str:
-    """Why a curve is short or absent."""
+def curve_note(result: DemoResult) -> str:
+    """Return why a curve is short or absent."""
     if result.note != STOPPED:
         return result.note.partition(":")[0]
     return f"{STOPPED} after {result.seconds:.0f} s" if result.curve else f"no round within {result.seconds:.0f} s"

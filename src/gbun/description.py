@@ -1,4 +1,4 @@
-"""What a model is besides its numbers: the task, the input it expects, the classes it names, how it was trained."""
+"""Description of a model besides its numbers: the task, the input it expects, its classes, how it was trained."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gbun.data.features import Schema
 
 @dataclass(frozen=True)
 class Description:
-    """task is "classification", "multilabel" or "regression"; `single_column` says whether y was one-dimensional.
+    """The task ("classification", "multilabel" or "regression"), the schema of the input, and the sorted classes.
 
-    `parameters` holds the training parameters that can be written down (numbers, strings, None); `best_round` and
-    `best_score` are those of early stopping, where there was any.
+    `single_column`: whether y was one-dimensional. `parameters`: the training parameters that can be written down
+    (numbers, strings, None). `best_round` and `best_score`: those of early stopping, if there was any.
     """
 
     task: str
@@ -29,5 +29,6 @@ class Description:
     best_score: float | None = None
 
     def labels(self, codes: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the labels of class codes."""
         assert self.classes is not None
         return self.classes[codes]

@@ -1,7 +1,7 @@
-"""Where rows are computed: on the host by compiled kernels, or wherever torch can put arrays.
+"""Devices: the host with its compiled kernels, and the devices of torch.
 
-`device_of("cpu")` is the host. Everything else is a `TorchDevice`: "cuda", "cuda:1", "mps", "xpu", and "torch:cpu",
-which takes the path of a GPU on the processor.
+`make_device("cpu")` is the host. All others are a `TorchDevice`: "cuda", "cuda:1", "mps", "xpu", and "torch:cpu", which
+computes on the processor in the same way as on a GPU.
 """
 
 from __future__ import annotations
@@ -15,69 +15,73 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gbun.arrays import Array, device_has_float64, load_torch, without_autocast
+from gbun.arrays import Array, disable_autocast, has_float64, load_torch
 from gbun.dtypes import MEMBERSHIP, SUM
 from gbun.memory import free_memory
 from gbun.ranges import DeviceName
 
-Made = TypeVar("Made")
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
+T = TypeVar("T")
+OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
 
-class Precision:
-    """The precision of float32 products, which torch keeps for the whole process.
+class ProductPrecision:
+    """The precision of float32 products, a setting of torch for the whole process.
 
-    The first who computes sets it and the last one gives it back; who wants another one waits until then.
+    The first thread that computes sets it and the last one restores it. A thread that needs another precision waits
+    until then.
     """
 
     def __init__(self) -> None:
-        self.turn, self.holders, self.tf32 = threading.Condition(), 0, False
-        self.own = threading.local()
+        self.condition, self.holders, self.tf32 = threading.Condition(), 0, False
+        self.thread_state = threading.local()
 
     @contextmanager
-    def of(self, torch: Any, tf32: bool) -> Iterator[None]:
-        if getattr(self.own, "holds", False):  # an objective that predicts: it would wait for itself
-            with _precision(torch, tf32):
+    def hold(self, torch: Any, tf32: bool) -> Iterator[None]:
+        if getattr(self.thread_state, "holds", False):  # an objective that predicts would wait for itself
+            with _set_precision(torch, tf32):
                 yield
             return
-        with self.turn:
-            self.turn.wait_for(lambda: self.holders == 0 or self.tf32 == tf32)
+        with self.condition:
+            self.condition.wait_for(lambda: self.holders == 0 or self.tf32 == tf32)
             if self.holders == 0:
-                self.tf32, self.setting = tf32, _precision(torch, tf32)
+                self.tf32, self.setting = tf32, _set_precision(torch, tf32)
                 self.setting.__enter__()
             self.holders += 1
-        self.own.holds = True
+        self.thread_state.holds = True
         try:
             yield
         finally:
-            self.own.holds = False
-            with self.turn:
+            self.thread_state.holds = False
+            with self.condition:
                 self.holders -= 1
                 if self.holders == 0:
                     self.setting.__exit__(None, None, None)
-                    self.turn.notify_all()
+                    self.condition.notify_all()
 
 
-PRECISION = Precision()
+PRODUCT_PRECISION = ProductPrecision()
 
 
 class Device:
-    """Where arrays are. This one is the host, with NumPy: the compiled kernels need nothing else, and the portable ones
-    run on it as a reference."""
+    """The host, with arrays of NumPy; base class of other devices.
+
+    Compiled kernels compute here; the portable kernels run on it as a reference.
+    """
 
     name = "cpu"
     has_float64 = True
     stream_api: Any = None
+    compiled = True  # the compiled kernels compute there; elsewhere the portable ones do
 
     def empty(self, *shape: int, dtype: Any = MEMBERSHIP) -> Array:
         return np.empty(shape, dtype=dtype)
 
     def put(self, values: Any, dtype: Any = None) -> Array:
-        """The values as an array of this device; no copy where they are one already."""
+        """Return the values as an array of this device, without a copy if they are one."""
         return np.asarray(values, dtype=dtype)
 
-    def has(self, values: Any) -> bool:
-        """Whether these are rows of the user's that it has in memory of its own; the host's kernels want copies."""
+    def is_resident(self, values: Any) -> bool:
+        """Return whether the user's rows are in the memory of this device; False on the host, whose kernels copy."""
         return False
 
     def fill(self, target: Array, values: Any) -> None:
@@ -94,34 +98,36 @@ class Device:
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 
-    def unless_out_of_memory(self, make: Callable[[], Made]) -> Made | None:
-        """What `make` gives; None, with nothing of it left, where memory ran out."""
+    def try_to_allocate(self, make: Callable[[], T]) -> T | None:
+        """Return the result of `make`, or None if memory ran out; then everything it allocated is freed."""
         try:
             return make()
         except Exception as error:
             if not self.is_out_of_memory(error):
                 raise
-        gc.collect()  # after the error is gone: its frames held what had been made
-        self.give_back()
+        gc.collect()  # only now, as the frames of the error held the allocated arrays
+        self.release_memory()
         return None
 
     @contextmanager
-    def computing(self) -> Iterator[None]:
-        """What holds while kernels run."""
+    def compute_context(self) -> Iterator[None]:
+        """Apply the settings that kernels run with."""
         yield
 
-    def give_back(self) -> None:
-        """Memory that is not used any more is free for all."""
+    def release_memory(self) -> None:
+        """Return cached memory to the system."""
 
-    def finish(self) -> None:
-        """Wait until all is computed that has been asked for."""
+    def synchronize(self) -> None:
+        """Wait until all operations are finished."""
 
     def __str__(self) -> str:
         return "the processor, compiled kernels"
 
 
 class TorchDevice(Device):
-    """Arrays of torch on one device."""
+    """A device of torch, with its tensors."""
+
+    compiled = False
 
     def __init__(self, name: str, tf32: bool = False, n_threads: int | None = None) -> None:
         self.name, self.tf32, self.n_threads = name, tf32, n_threads
@@ -129,58 +135,56 @@ class TorchDevice(Device):
         self.device = self.torch.device(name.removeprefix("torch:"))
         if not self._is_present():
             raise ValueError(
-                f"device={name!r} is absent; here are (by torch {self.torch.__version__}): {self._present()}"
+                f"device={name!r} is absent; here are (by torch {self.torch.__version__}): {self._list_present()}"
             )
         module = getattr(self.torch, self.device.type)
         self.stream_api = module if self.device.type in ("cuda", "xpu") else None
-        if self.device.type != "cpu":  # as tensors there have it, with an index: whatever becomes the current one later
+        if self.device.type != "cpu":  # with its index, in case another one becomes the current device
             self.device = self.torch.empty(0, device=self.device).device
-        self.has_float64 = device_has_float64(self.device)
+        self.has_float64 = has_float64(self.device)
 
     def _is_present(self) -> bool:
-        kind, torch = self.device.type, self.torch
+        kind = self.device.type
         if kind in ("cuda", "xpu"):
-            return bool(getattr(torch, kind).is_available()) and (self.device.index or 0) < _count(torch, kind)
-        return bool(torch.backends.mps.is_available()) if kind == "mps" else True
+            return (self.device.index or 0) < _count_devices(self.torch, kind)
+        return kind != "mps" or bool(self.torch.backends.mps.is_available())
 
-    def _present(self) -> str:
-        found = [f"{kind}:{i}" for kind in ("cuda", "xpu") for i in range(_count(self.torch, kind))]
-        found += ["mps"] * bool(self.torch.backends.mps.is_available())
-        return ", ".join(["cpu", "torch:cpu", *found])
+    def _list_present(self) -> str:
+        names = [f"{kind}:{i}" for kind in ("cuda", "xpu") for i in range(_count_devices(self.torch, kind))]
+        names += ["mps"] * bool(self.torch.backends.mps.is_available())
+        return ", ".join(["cpu", "torch:cpu", *names])
 
     @cached_property
     def _dtypes(self) -> dict[Any, Any]:
-        t = self.torch
-        names = ("float32", "float64", "int32", "int64", "bool")
-        return {np.dtype(name): getattr(t, name) for name in names}
+        return {np.dtype(name): getattr(self.torch, name) for name in ("float32", "float64", "int32", "int64", "bool")}
 
     def empty(self, *shape: int, dtype: Any = MEMBERSHIP) -> Array:
         return self.torch.empty(shape, dtype=self._dtypes[np.dtype(dtype)], device=self.device)
 
-    def pinned(self, *shape: int, dtype: Any = MEMBERSHIP) -> Array:
-        """Host memory from which a device copies while the host goes on."""
+    def empty_pinned(self, *shape: int, dtype: Any = MEMBERSHIP) -> Array:
+        """Allocate host memory that the device copies from while the host continues."""
         pin = self.stream_api is not None
         return self.torch.empty(shape, dtype=self._dtypes[np.dtype(dtype)], device="cpu", pin_memory=pin)
 
     def put(self, values: Any, dtype: Any = None) -> Array:
-        values = self.tensor(values, dtype)
+        values = self.to_host_tensor(values, dtype)
         return values.to(device=self.device, dtype=None if dtype is None else self._dtypes[np.dtype(dtype)])
 
-    def tensor(self, values: Any, dtype: Any = None) -> Array:
-        """NumPy's array as a tensor on the host, without a copy where it may be written to; a tensor as it is."""
+    def to_host_tensor(self, values: Any, dtype: Any = None) -> Array:
+        """Return a NumPy array as a tensor on the host, copied only if it is read-only; return a tensor as it is."""
         if isinstance(values, self.torch.Tensor):
             return values
         values = np.ascontiguousarray(values, dtype=dtype)
         return self.torch.from_numpy(values if values.flags.writeable else values.copy())
 
-    def has(self, values: Any) -> bool:
+    def is_resident(self, values: Any) -> bool:
         return isinstance(values, self.torch.Tensor) and values.device == self.device
 
     def fill(self, target: Array, values: Any) -> None:
-        target.copy_(self.tensor(values))
+        target.copy_(self.to_host_tensor(values))
 
     def free_bytes(self) -> int:
-        """What torch has taken and does not use is free for it, too."""
+        """Return the free bytes, including those that torch holds in its cache."""
         if self.device.type == "mps":
             return int(self.torch.mps.recommended_max_memory() - self.torch.mps.current_allocated_memory())
         if self.stream_api is None:
@@ -189,19 +193,18 @@ class TorchDevice(Device):
         return int(api.mem_get_info(device)[0] + api.memory_reserved(device) - api.memory_allocated(device))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        # Only CUDA and XPU have a class of their own for it.
-        told = str(error).lower()
+        # Only CUDA and XPU raise torch.OutOfMemoryError.
+        message = str(error).lower()
         kinds = (MemoryError, self.torch.OutOfMemoryError)
-        return isinstance(error, kinds) or any(words in told for words in OUT_OF_MEMORY)
+        return isinstance(error, kinds) or any(words in message for words in OUT_OF_MEMORY_WORDS)
 
     @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Products in float32 as IEEE has them, unless TF32 is asked for; as many threads as wanted; no graph, and no
-        autocast."""
-        plain = without_autocast(self.torch, self.device.type)
-        threads = HOST_THREADS.limited(self.torch, self.n_threads if self.device.type == "cpu" else None)
+    def compute_context(self) -> Iterator[None]:
+        """Compute float32 products in IEEE precision or TF32, with n_threads, without autograd and autocast."""
+        full_width = disable_autocast(self.torch, self.device.type)
+        threads = HOST_THREADS.limit(self.torch, self.n_threads if self.device.type == "cpu" else None)
         try:
-            with PRECISION.of(self.torch, self.tf32), self.torch.no_grad(), plain, threads:
+            with PRODUCT_PRECISION.hold(self.torch, self.tf32), self.torch.no_grad(), full_width, threads:
                 yield
         except TypeError as error:
             if self.has_float64 or "float64" not in str(error):
@@ -211,31 +214,30 @@ class TorchDevice(Device):
                 f"must not make anything wider ({error})"
             ) from error
 
-    def finish(self) -> None:
+    def synchronize(self) -> None:
         if self.stream_api is not None:
             self.stream_api.synchronize(self.device)
         elif self.device.type == "mps":
             self.torch.mps.synchronize()
 
-    def give_back(self) -> None:
+    def release_memory(self) -> None:
         module = getattr(self.torch, self.device.type)
         if hasattr(module, "empty_cache"):
             module.empty_cache()
 
     def __str__(self) -> str:
-        """What it is, for whoever reads a measurement."""
-        what = "the processor"
+        name = "Apple's GPU" if self.device.type == "mps" else "the processor"
         if self.stream_api is not None:
-            what = str(self.stream_api.get_device_name(self.device))
-        elif self.device.type == "mps":
-            what = "Apple's GPU"
-        return f"{what}, torch {self.torch.__version__}"
+            name = str(self.stream_api.get_device_name(self.device))
+        return f"{name}, torch {self.torch.__version__}"
 
 
-def device_of(name: Any, tf32: bool = False, n_threads: int | None = None) -> Device:
-    """The device of this name. `tf32` lets CUDA round the factors of products to ten bits; `n_threads` are the host's.
+def make_device(name: Any, tf32: bool = False, n_threads: int | None = None) -> Device:
+    """Return the device of this name.
 
-    >>> device_of("cpu").name
+    `tf32` lets CUDA round the factors of products to ten bits; `n_threads` is the number of threads on the host.
+
+    >>> make_device("cpu").name
     'cpu'
     """
     if not DeviceName().admits(name):
@@ -244,39 +246,39 @@ def device_of(name: Any, tf32: bool = False, n_threads: int | None = None) -> De
 
 
 @contextmanager
-def _precision(torch: Any, tf32: bool) -> Iterator[None]:
-    """How exact products of float32 are, for a while: as IEEE has them, or on CUDA in TF32."""
-    settings = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul] if _has_settings(torch) else []
-    before = [own.fp32_precision for own in settings] if settings else torch.get_float32_matmul_precision()
-    for own in settings:
-        own.fp32_precision = "tf32" if tf32 and own is settings[0] else "ieee"
+def _set_precision(torch: Any, tf32: bool) -> Iterator[None]:
+    """Set the precision of float32 products to IEEE, or on CUDA to TF32, and restore it."""
+    # From version 2.9 on torch has a setting for each kind of device.
+    is_new = hasattr(torch.backends.cuda.matmul, "fp32_precision") and hasattr(torch.backends.mkldnn, "matmul")
+    settings = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul] if is_new else []
+    before = [backend.fp32_precision for backend in settings] if settings else torch.get_float32_matmul_precision()
+    for backend in settings:
+        backend.fp32_precision = "tf32" if tf32 and backend is settings[0] else "ieee"
     if not settings:
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
         yield
     finally:
-        for own, value in zip(settings, before, strict=False):
-            own.fp32_precision = "none"  # as it is set for all of torch,
-            if own.fp32_precision != value:  # or for products alone
-                own.fp32_precision = value
+        for backend, value in zip(settings, before, strict=False):
+            backend.fp32_precision = "none"  # the setting for all of torch applies again,
+            if backend.fp32_precision != value:  # unless products had their own
+                backend.fp32_precision = value
         if not settings:
             torch.set_float32_matmul_precision(before)
 
 
-def _has_settings(torch: Any) -> bool:
-    """Whether torch, from 2.9 on, has a setting for each kind of device."""
-    return hasattr(torch.backends.cuda.matmul, "fp32_precision") and hasattr(torch.backends.mkldnn, "matmul")
-
-
 class HostThreads:
-    """How many threads torch's own operations take on the host. The number is noted by the first who changes it, and
-    the last one gives it back: what a new thread begins with is the process's."""
+    """The number of threads of torch's operations on the host.
+
+    The first thread that changes it records the number, and every thread restores it: new threads start with the number
+    of the process.
+    """
 
     def __init__(self) -> None:
         self.lock, self.holders, self.before = threading.Lock(), 0, 1
 
     @contextmanager
-    def limited(self, torch: Any, count: int | None) -> Iterator[None]:
+    def limit(self, torch: Any, count: int | None) -> Iterator[None]:
         if count is None:
             yield
             return
@@ -296,6 +298,6 @@ class HostThreads:
 HOST_THREADS = HostThreads()
 
 
-def _count(torch: Any, kind: str) -> int:
+def _count_devices(torch: Any, kind: str) -> int:
     module = getattr(torch, kind, None)
     return int(module.device_count()) if module is not None and module.is_available() else 0

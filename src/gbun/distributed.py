@@ -1,7 +1,7 @@
-"""Training on many workers, each with its share of the rows: the same model, up to rounding, as on one.
+"""Training on many workers, each with its share of the rows: the model of one worker, up to rounding.
 
-`train` runs inside a process group of torch.distributed that the user has, or that torchrun made. `gbun.launcher` makes
-one of processes on this machine.
+`train` runs in a process group of torch.distributed, which the user or torchrun has made. `gbun.launcher` starts a
+group of processes on this machine.
 """
 
 from __future__ import annotations
@@ -20,32 +20,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.agreement import check_alike, decided
+from gbun.agreement import check_same, decide_at_root
 from gbun.arrays import load_torch
 from gbun.callbacks import Callback
-from gbun.collectives import Courier
-from gbun.collectives.courier import watched
+from gbun.collectives import AsyncCollective
+from gbun.collectives.async_collective import run_with_checks
 from gbun.collectives.health import Health
 from gbun.collectives.process_group import ProcessGroupCollective
 from gbun.collectives.wire import FORMATS
 from gbun.config import Parameters
-from gbun.launcher import KEEPER, TIMEOUT, launch
+from gbun.launcher import STORE_OWNER_VARIABLE, TIMEOUT, launch
+from gbun.learners import AnyLearner
 from gbun.model import Model
 from gbun.problem import Data
 from gbun.training import train as train_rows
 
-__all__ = ["Report", "launch", "train", "workers"]
+__all__ = ["TrafficReport", "launch", "train", "workers"]
 
-FOREVER = timedelta(days=7)  # a slow worker is waited for; that one is silent is told by its pulse, not by this
-_jobs: Counter[str] = Counter()
-"""How many trainings these workers have had: each has a name of its own in the store, and all count alike."""
+GLOO_TIMEOUT = timedelta(days=7)  # pulses, not this timeout, tell a slow worker from a frozen one
+_job_counts: Counter[str] = Counter()
+"""The number of trainings of each group: all workers count alike, so each training has its own name in the store."""
 
 
 @dataclass
-class Report:
-    """Bytes that workers sent and received: workers x rounds, when training is over.
+class TrafficReport:
+    """Bytes that each worker sent and received in each round.
 
-    The first column is all that came before the first round: scaling, the start, a trial.
+    The first column counts what came before the first round: scaling, the start, a trial.
+
+    Attributes
+    ----------
+    sent, received : ndarray of shape (n_workers, 1 + n_rounds), dtype int64
+        Empty until training has ended.
     """
 
     sent: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
@@ -54,11 +60,11 @@ class Report:
     def __str__(self) -> str:
         if self.sent.shape[1] < 2:
             return "no round was made"
-        per_round = [values[:, 1:].mean() for values in (self.sent, self.received)]
+        mean = [values[:, 1:].mean() for values in (self.sent, self.received)]
         most = [values[:, 1:].mean(axis=1).max() for values in (self.sent, self.received)]
         return (
-            f"{len(self.sent)} workers, {self.sent.shape[1] - 1} rounds; bytes a worker and round: {per_round[0]:,.0f} "
-            f"sent (at most {most[0]:,.0f}), {per_round[1]:,.0f} received (at most {most[1]:,.0f})"
+            f"{len(self.sent)} workers, {self.sent.shape[1] - 1} rounds; bytes a worker and round: {mean[0]:,.0f} "
+            f"sent (at most {most[0]:,.0f}), {mean[1]:,.0f} received (at most {most[1]:,.0f})"
         )
 
 
@@ -72,37 +78,61 @@ def train(
     init_model: Model | str | Path | None = None,
     task: str | None = None,
     resume: str | Path | None = None,
+    learner: AnyLearner | None = None,
     group: Any = None,
     timeout: float = TIMEOUT,
     transport: str = "float32",
-    report: Report | None = None,
+    report: TrafficReport | None = None,
 ) -> Model:
-    """`gbun.train` on every worker of a process group, each with its own rows in `data` and `evals`.
+    """Train one model on all workers of a process group, each with its own share of the rows.
 
-    All workers call it with the same arguments but for their rows, and all get the same model. Callbacks run on rank 0,
-    and what they decide holds for all. `group` is a group of torch.distributed; None is the default one. A worker that
-    is silent for `timeout` seconds ends the job on all of them, as does one that raises. `transport` is how sums of
-    K x K are written on the way: "float32", "float64", or "int16" for slow links. `report` is told what they sent.
+    All workers call it with the same arguments except for their rows, and all return the same model. The first nine
+    arguments are those of `gbun.train`. Callbacks run on rank 0, and their decisions hold for all workers.
+
+    Parameters
+    ----------
+    data, evals
+        This worker's share of the training rows and of each evaluation set; a share may be empty.
+    group : torch.distributed.ProcessGroup, optional
+        The workers; the default group if None.
+    timeout : float, default=300.0
+        Seconds of silence after which a worker counts as failed. A worker that fails ends the job on all workers.
+    transport : {"float32", "float64", "int16"}, default="float32"
+        The format in which sums of K x K numbers are sent; "int16" is for slow links.
+    report : TrafficReport, optional
+        Filled with the bytes that workers sent and received.
+
+    Returns
+    -------
+    Model
+        The model of one worker with all rows, up to rounding, with the same bits on all workers.
+
+    Raises
+    ------
+    WorkerError
+        If another worker failed.
     """
-    with workers(group, timeout, transport) as courier:
-        asked = {
-            "transport": transport,
-            "resume": resume is not None,
-            "init_model": init_model is not None,
-            "task": task,
-        }
-        decided(courier, asked, lambda told: check_alike(told, "on all workers"))
+    with workers(group, timeout, transport) as collective:
+        arguments = {
+            "transport": transport, "resume": resume is not None, "init_model": init_model is not None, "task": task,
+        }  # fmt: skip
+        decide_at_root(collective, arguments, lambda messages: check_same(messages, "on all workers"))
         model = train_rows(
             params, data, num_boost_round, evals=evals, callbacks=callbacks, init_model=init_model, task=task,
-            resume=resume, collective=courier,
+            resume=resume, collective=collective, learner=learner,
         )  # fmt: skip
-        _fill(Report() if report is None else report, courier)  # on all, whoever asked
+        _fill_report(
+            TrafficReport() if report is None else report, collective
+        )  # on all workers, whichever asked for it
         return model
 
 
 @contextmanager
-def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float32") -> Iterator[Courier]:
-    """The workers of a process group, while they train together. An error of one ends all, with its rank and cause."""
+def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float32") -> Iterator[AsyncCollective]:
+    """Connect the workers of a process group for one training; the arguments are those of `train`.
+
+    If a worker raises within the context, all others raise a `WorkerError` with its rank and its error.
+    """
     dist = load_torch("training on several workers").distributed
     if not dist.is_available() or not dist.is_initialized():
         raise ValueError(
@@ -111,81 +141,76 @@ def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float
         )
     group = dist.group.WORLD if group is None else group
     ranks = dist.get_process_group_ranks(group)
-    store = dist.PrefixStore(_name_of_job(ranks, group.group_name), dist.distributed_c10d._get_default_store())
-    with connected(store, ranks.index(dist.get_rank()), len(ranks), timeout, transport, _keeper()) as courier:
-        yield courier
+    store = dist.PrefixStore(_make_job_name(ranks, group.group_name), dist.distributed_c10d._get_default_store())
+    by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store_owner = "torchrun" if by_torchrun else os.environ.get(STORE_OWNER_VARIABLE, "worker 0")
+    rank, size = ranks.index(dist.get_rank()), len(ranks)
+    with connect_workers(store, rank, size, timeout, transport, store_owner) as collective:
+        yield collective
 
 
 @contextmanager
-def connected(
+def connect_workers(
     store: Any,
     rank: int,
     size: int,
     timeout: float = TIMEOUT,
     transport: str = "float32",
-    keeper: str = "worker 0",
+    store_owner: str = "worker 0",
     host: str = "",
-) -> Iterator[Courier]:
-    """Workers that have nothing in common but a store of torch's, which `keeper` keeps, while they train together.
+) -> Iterator[AsyncCollective]:
+    """Connect workers that share a key-value store of torch, kept by `store_owner`, for one training.
 
-    `host` is the address by which the others reach this one; torch chooses where it is not said.
+    `host` is the address at which the others reach this worker; torch chooses one if it is empty.
     """
-    dist = load_torch("training on several workers").distributed
     is_time = isinstance(timeout, Real) and timeout > 0
-    # Clients of their own: one that waits lets nobody else through.
-    health = Health(store.clone(), rank, size, timeout if is_time else TIMEOUT, keeper)
-    courier: Courier | None = None
-    try:  # what is wrong with one worker's arguments is told to all
+    # Clones have connections of their own: a client that waits blocks all other calls.
+    health = Health(store.clone(), rank, size, timeout if is_time else TIMEOUT, store_owner)
+    collective: AsyncCollective | None = None
+    try:  # the other workers learn of wrong arguments, too
         if not is_time:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         if transport not in FORMATS:
             raise ValueError(f"transport must be one of {', '.join(FORMATS)}, got {transport!r}")
-        # Connections of its own, whatever the user sends through his meanwhile: sums are small, and on the host.
-        place = dist.PrefixStore("gloo", store.clone()), rank, size, _options(dist.ProcessGroupGloo, host)
-        try:
-            own = watched(lambda: dist.ProcessGroupGloo(*place), health.check)
-        except RuntimeError as error:  # whoever failed before all were connected has closed what there was
-            raise health.unconnected(error) from error
-        courier = Courier(ProcessGroupCollective(own, health.lost), transport, health.check)
-        yield courier
-        courier.sum(np.zeros(1))  # nobody leaves before all are through
+        group = _connect_gloo(store.clone(), rank, size, host, health)
+        collective = AsyncCollective(ProcessGroupCollective(group, health.lost), transport, health.check)
+        yield collective
+        collective.sum(np.zeros(1))  # no worker leaves before all are done
     except BaseException as error:
-        health.failed(error)
+        health.report_failure(error)
         raise
     finally:
-        if courier is not None:
-            courier.close()
+        if collective is not None:
+            collective.close()
         health.end()
 
 
-def _options(gloo: Any, host: str) -> Any:
-    """How gloo listens: at `host`, unless the user names an interface; with a timeout alone it asks him itself."""
-    if not host or "GLOO_SOCKET_IFNAME" in os.environ:
-        return FOREVER
-    options = gloo._Options()
-    options._timeout, options._devices = FOREVER, [gloo.create_device(hostname=host)]
-    return options
+def _connect_gloo(store: Any, rank: int, size: int, host: str, health: Health) -> Any:
+    """Return a gloo group of its own, apart from the user's messages: sums are small, and on the host."""
+    dist = load_torch("training on several workers").distributed
+    options: Any = GLOO_TIMEOUT
+    if host and "GLOO_SOCKET_IFNAME" not in os.environ:  # the interface that the user names has precedence
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout, options._devices = GLOO_TIMEOUT, [dist.ProcessGroupGloo.create_device(hostname=host)]
+    place = dist.PrefixStore("gloo", store), rank, size, options
+    try:
+        return run_with_checks(lambda: dist.ProcessGroupGloo(*place), health.check)
+    except RuntimeError as error:  # a worker that failed before all were connected has closed its connections
+        raise health.explain_connection_error(error) from error
 
 
-def _name_of_job(ranks: Sequence[int], group: str) -> str:
-    """Groups of the same ranks have other names, and each call on a group another number."""
-    together = hashlib.sha256(f"{list(ranks)} {group}".encode()).hexdigest()[:16]
-    _jobs[together] += 1
-    return f"gbun/{together}/{_jobs[together]}"
+def _make_job_name(ranks: Sequence[int], group: str) -> str:
+    """Return a name that differs among groups of the same ranks, and among the trainings of a group."""
+    digest = hashlib.sha256(f"{list(ranks)} {group}".encode()).hexdigest()[:16]
+    _job_counts[digest] += 1
+    return f"gbun/{digest}/{_job_counts[digest]}"
 
 
-def _keeper() -> str:
-    """Who keeps the store in which failures are written down."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return "torchrun"
-    return os.environ.get(KEEPER, "worker 0")
-
-
-def _fill(report: Report, courier: Courier) -> None:
-    own = np.array([(traffic.sent, traffic.received) for traffic in courier.traffic], dtype=np.int64).reshape(-1, 2)
-    found = courier.gather(np.diff(own, axis=0, prepend=0).reshape(-1))
-    of_workers = np.zeros((courier.size, *own.shape), dtype=np.int64)
-    if found is not None:
-        of_workers[:] = np.stack(found).reshape(of_workers.shape)
-    of_workers = courier.broadcast(of_workers)
+def _fill_report(report: TrafficReport, collective: AsyncCollective) -> None:
+    local = np.array([(t.sent, t.received) for t in collective.traffic], dtype=np.int64).reshape(-1, 2)
+    gathered = collective.gather(np.diff(local, axis=0, prepend=0).reshape(-1))
+    of_workers = np.zeros((collective.size, *local.shape), dtype=np.int64)
+    if gathered is not None:
+        of_workers[:] = np.stack(gathered).reshape(of_workers.shape)
+    of_workers = collective.broadcast(of_workers)
     report.sent, report.received = of_workers[..., 0], of_workers[..., 1]

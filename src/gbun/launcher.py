@@ -1,4 +1,4 @@
-"""Workers on this machine: one process each, in a process group of their own, none of which outlives the job."""
+"""Workers on this machine: one process each, in a process group of their own. None of them outlives the job."""
 
 from __future__ import annotations
 
@@ -12,54 +12,85 @@ from datetime import timedelta
 from multiprocessing import connection, get_all_start_methods, get_context, parent_process
 from multiprocessing.reduction import ForkingPickler
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from gbun.arrays import load_torch
 from gbun.collectives import WorkerError
-from gbun.collectives.base import Elsewhere
+from gbun.collectives.base import RemoteTraceback
 from gbun.kernels.threads import thread_count
 
-TIMEOUT = 300.0  # seconds of silence after which a worker is given up
-KEEPER = "GBUN_STORE_KEEPER"
-CONNECTING = timedelta(seconds=60)  # at least, for the first word of a store: a busy machine may be slow to answer
-GRACE = 10.0  # seconds that workers have to end by themselves after one of them failed
+TIMEOUT = 300.0  # seconds of silence after which a worker counts as failed
+STORE_OWNER_VARIABLE = "GBUN_STORE_KEEPER"
+CONNECT_TIMEOUT = timedelta(seconds=60)  # at least, for the first answer of a store on a busy machine
+GRACE = 10.0  # seconds for workers to end by themselves after one of them failed
+
+
+class WorkerPlace(NamedTuple):
+    """The place of a worker in its process group, and the store by which it joins the group."""
+
+    rank: int
+    size: int
+    port: int
+    n_threads: int
+    timeout: float
 
 
 def launch(
     work: Callable[..., Any], n_workers: int, args: Sequence[Any] = (), *, timeout: float = TIMEOUT
 ) -> list[Any]:
-    """`work(*args)` in `n_workers` new processes that form a process group; what each returned, in rank order.
+    """Run `work(*args)` in new processes of this machine that form a process group.
 
-    They share the cores of this machine. Where one fails, all are ended, and the error names it and its cause. `work`
-    must be a function of a module, as processes import it.
+    The processes share the cores of this machine.
+
+    Parameters
+    ----------
+    work : callable
+        A function of a module, as the processes import it.
+    n_workers : int
+        The number of processes.
+    args : sequence
+        The arguments of `work`.
+    timeout : float, default=300.0
+        Seconds that processes wait for each other when they form the group.
+
+    Returns
+    -------
+    list
+        What `work` returned in each process, in rank order.
+
+    Raises
+    ------
+    WorkerError
+        If a worker failed: with its rank and its error. All other workers are ended.
     """
     if n_workers < 1:
         raise ValueError(f"n_workers must be at least 1, got {n_workers!r}")
-    context = _context()  # which imports torch side by side with this process
+    context = _make_context()  # starts to import torch while this process does
     dist = load_torch("training on several workers").distributed
-    # The store lives here, not with a worker that may be lost; the system chooses a port that is free.
+    # The store lives here, as any worker may fail. The system chooses a free port.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
     pipes: list[Any] = []
     processes: list[Any] = []
-    threads = max(1, thread_count(None) // n_workers)
+    n_threads = max(1, thread_count(None) // n_workers)
     try:
         for rank in range(n_workers):
-            here, there = context.Pipe()
-            job = work, tuple(args), rank, n_workers, store.port, threads, timeout, there
-            process = context.Process(target=_worker, args=job, name=f"gbun-worker-{rank}", daemon=True)
+            parent_end, worker_end = context.Pipe()
+            place = WorkerPlace(rank, n_workers, store.port, n_threads, timeout)
+            job = work, tuple(args), place, worker_end
+            process = context.Process(target=_run_worker, args=job, name=f"gbun-worker-{rank}", daemon=True)
             process.start()
-            there.close()
-            pipes.append(here)
+            worker_end.close()
+            pipes.append(parent_end)
             processes.append(process)
-        return _answers(pipes, processes, timeout)
+        return _collect_results(pipes, processes, timeout)
     except KeyboardInterrupt:
-        for process in processes:  # from a terminal it is theirs, too; otherwise it was this process's alone
+        for process in processes:  # a terminal interrupts the workers, too; a signal to this process does not
             if process.is_alive():
                 os.kill(process.pid, signal.SIGINT)
-        until = monotonic() + GRACE  # for them to write what they have
+        deadline = monotonic() + GRACE  # time to write checkpoints
         for process in processes:
-            process.join(max(0.0, until - monotonic()))
-        raise KeyboardInterrupt(*_last_words(pipes[0])) from None
+            process.join(max(0.0, deadline - monotonic()))
+        raise KeyboardInterrupt(*_read_interrupt_message(pipes[0])) from None
     finally:
         for process in processes:
             process.kill()
@@ -68,11 +99,11 @@ def launch(
             pipe.close()
 
 
-def _context() -> Any:
-    """How processes begin: anew, or, where the system can, as copies of one that has imported what all need."""
+def _make_context() -> Any:
+    """Choose how processes start: as copies of one that has imported torch, or anew if the system cannot fork."""
     if "forkserver" not in get_all_start_methods():
         return get_context("spawn")
-    from multiprocessing import forkserver  # which not every system has
+    from multiprocessing import forkserver  # not on every system
 
     context = get_context("forkserver")
     context.set_forkserver_preload(["torch", "gbun.distributed"])
@@ -80,102 +111,101 @@ def _context() -> Any:
     return context
 
 
-def _answers(pipes: list[Any], processes: list[Any], timeout: float) -> list[Any]:
-    """What workers return; where one fails, its error, after a while for the others to end."""
-    answers: dict[int, Any] = {}
+def _collect_results(pipes: list[Any], processes: list[Any], timeout: float) -> list[Any]:
+    """Return the results of all workers; if one failed, raise its error after a while for the others to end."""
+    results: dict[int, Any] = {}
     errors: dict[int, WorkerError] = {}
-    until: float | None = None
-    while len(answers) + len(errors) < len(processes):
-        waiting = {pipes[r]: r for r in range(len(processes)) if r not in answers and r not in errors}
-        left = None if until is None else until - monotonic()
-        ready = connection.wait(list(waiting), left)
+    deadline: float | None = None
+    while len(results) + len(errors) < len(processes):
+        waiting = {pipes[r]: r for r in range(len(processes)) if r not in results and r not in errors}
+        ready = connection.wait(list(waiting), None if deadline is None else deadline - monotonic())
         if not ready:
             break
         for pipe in ready:
             rank = waiting[pipe]
-            try:
-                kind, *found = pipes[rank].recv()
-            except EOFError:
-                kind, found = "lost", [_end_of(processes[rank])]
-            if kind == "returned":
-                answers[rank] = found[0]
+            outcome, *values = _receive_outcome(pipes[rank], processes[rank])
+            if outcome == "returned":
+                results[rank] = values[0]
                 continue
-            errors[rank] = WorkerError(f"worker {rank} of {len(processes)} failed: {found[0]}", rank)
-            if kind == "followed":
-                errors[rank] = WorkerError(found[0], found[1])
-            errors[rank].__cause__ = Elsewhere(found[-1]) if kind == "raised" else None
-            until = until or monotonic() + timeout + GRACE
-        left_over = set(range(len(processes))) - answers.keys() - errors.keys()
-        if left_over <= {error.rank for error in errors.values()}:
-            break  # whoever is not back is known to be lost
+            if outcome == "followed":  # a WorkerError, because another worker failed
+                errors[rank] = WorkerError(*values)
+            else:
+                errors[rank] = WorkerError(f"worker {rank} of {len(processes)} failed: {values[0]}", rank)
+                errors[rank].__cause__ = RemoteTraceback(values[1]) if outcome == "raised" else None
+            deadline = deadline or monotonic() + timeout + GRACE
+        remaining = set(range(len(processes))) - results.keys() - errors.keys()
+        if remaining <= {error.rank for error in errors.values()}:
+            break  # all remaining workers are known to have failed
     if errors:
-        # The first cause: a worker that says of itself why it failed, then one that another tells of.
+        # The first cause: a worker that reports its own failure, then one that reports another's.
         raise next((e for r, e in errors.items() if e.rank == r), next(iter(errors.values())))
-    return [answers[rank] for rank in range(len(processes))]
+    return [results[rank] for rank in range(len(processes))]
 
 
-def _last_words(pipe: Any) -> list[str]:
-    """What an interrupted worker has to say."""
+def _receive_outcome(pipe: Any, process: Any) -> tuple[Any, ...]:
+    """Return what a worker sent: how it ended, and the values that go with that."""
     try:
-        kind, *found = pipe.recv() if pipe.poll() else ("",)
+        outcome: tuple[Any, ...] = pipe.recv()
+    except EOFError:
+        process.join(GRACE)
+        code = process.exitcode
+        if code is not None and code < 0:
+            return "lost", f"it was killed by {signal.Signals(-code).name}"
+        return "lost", f"it ended with exit code {code} before it returned"
+    return outcome
+
+
+def _read_interrupt_message(pipe: Any) -> list[str]:
+    """Return the message of an interrupted worker, if it has one."""
+    try:
+        outcome, *values = pipe.recv() if pipe.poll() else ("",)
     except EOFError:
         return []
-    name, _, words = found[0].partition(": ") if kind == "raised" else ("", "", "")
-    return [words] if name == "KeyboardInterrupt" and words else []
+    name, _, message = values[0].partition(": ") if outcome == "raised" else ("", "", "")
+    return [message] if name == "KeyboardInterrupt" and message else []
 
 
-def _end_of(process: Any) -> str:
-    process.join(GRACE)
-    code = process.exitcode
-    if code is not None and code < 0:
-        return f"it was killed by {signal.Signals(-code).name}"
-    return f"it ended with exit code {code} before it returned"
-
-
-def _worker(
-    work: Callable[..., Any],
-    args: tuple[Any, ...],
-    rank: int,
-    size: int,
-    port: int,
-    n_threads: int,
-    timeout: float,
-    pipe: Any,
-) -> None:
-    """What a new process does."""
-    signal.signal(signal.SIGINT, _interrupted)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ |= {"OMP_NUM_THREADS": str(n_threads), "LOCAL_WORLD_SIZE": str(size), KEEPER: "the launcher"}
+def _run_worker(work: Callable[..., Any], args: tuple[Any, ...], place: WorkerPlace, pipe: Any) -> None:
+    """Run the work in a new process, and send its outcome to the parent."""
+    signal.signal(signal.SIGINT, _handle_interrupt)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    os.environ |= {
+        "OMP_NUM_THREADS": str(place.n_threads),
+        "LOCAL_WORLD_SIZE": str(place.size),
+        STORE_OWNER_VARIABLE: "the launcher",
+    }
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    answer: tuple[Any, ...]
+    outcome: tuple[Any, ...]
     try:
         torch = load_torch("training on several workers")
-        torch.set_num_threads(n_threads)
-        wait = timedelta(seconds=timeout)
-        store = torch.distributed.TCPStore("127.0.0.1", port, timeout=max(wait, CONNECTING))
-        store.set_timeout(wait)
-        torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
-        answer = "returned", work(*args)
-        ForkingPickler.dumps(answer)  # what cannot be sent is told as an error of this worker
+        torch.set_num_threads(place.n_threads)
+        timeout = timedelta(seconds=place.timeout)
+        store = torch.distributed.TCPStore("127.0.0.1", place.port, timeout=max(timeout, CONNECT_TIMEOUT))
+        store.set_timeout(timeout)
+        torch.distributed.init_process_group(
+            "gloo", store=store, rank=place.rank, world_size=place.size, timeout=timeout
+        )
+        outcome = "returned", work(*args)
+        ForkingPickler.dumps(outcome)  # a result that cannot be sent is an error of this worker
     except WorkerError as error:
-        answer = "followed", str(error), error.rank
+        outcome = "followed", str(error), error.rank
     except BaseException as error:
-        answer = "raised", f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc()
-    pipe.send(answer)
+        outcome = "raised", f"{type(error).__name__}: {error}".rstrip(": "), traceback.format_exc()
+    pipe.send(outcome)
     pipe.close()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # without waiting for messages that will not come
+    os._exit(0)  # without waiting for messages that never arrive
 
 
-def _interrupted(*_: Any) -> None:
-    """Once is enough: a second interrupt would meet this worker while it writes what it has."""
+def _handle_interrupt(*_: Any) -> None:
+    """Raise at the first interrupt only: a second one must not interrupt the writing of a checkpoint."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def _end_with_parent() -> None:
-    """Whoever launched this process is gone: nobody waits for it any more."""
+def _exit_with_parent() -> None:
+    """End this process when its parent has ended."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

@@ -3,17 +3,16 @@
     minimise over theta, b:   sum_i w_i loss(y_i, b + phi(x_i) theta) + lambda / 2 |theta|^2
     lambda = l2 x mean over weights of sum_i h_i phi_i^2
 
-phi is what `LinearRows` makes of scaled features: dense columns, and sparse ones in buckets. The intercept b is not
-penalised; it takes the place of the constant start, so it is left out where base margins do.
+phi is what `LinearRows` makes of scaled features: dense columns, and sparse features in buckets. The intercept b is not
+penalised. It replaces the constant start, so there is none if base margins replace that start.
 
-The method is L-BFGS: what it needs of rows in a step are the gradient, a sum of the size of theta, and two numbers
-for each length of a step that is tried. These sums come together at the root, which says where to go and when it is
-enough; the others follow, so that all end with the same bits.
+The method is L-BFGS. Each step needs sums over rows: the gradient, of the size of theta, and two numbers for each step
+length that is tried. The root gets these sums, chooses the direction and decides when to stop, and broadcasts both, so
+that all workers end with the same bits.
 
-Sums over the same rows in another order, or on other workers, differ in their last bits, and L-BFGS would make a
-thousandth out of that within some tens of steps. So it sees sums, and goes steps, of a few bits only (`coarse`). Then
-every step begins where it would have begun, unless a last bit crosses one of the few places at which rounding turns:
-about once in 10^10 numbers.
+Sums over the same rows in another order, or on other workers, differ in their last bits, and L-BFGS would amplify that
+to a thousandth within some tens of steps. So gradients and step lengths are rounded to a few bits (`round_coarsely`).
+Then every step is the same, unless a sum lies within its last bits of a rounding boundary: about one number in 10^10.
 """
 
 from __future__ import annotations
@@ -30,85 +29,87 @@ from gbun.data.buckets import Buckets
 from gbun.data.features import Features, Shard
 from gbun.dtypes import HEAD, MEMBERSHIP, SUM, FloatArray
 from gbun.kernels.linear import HISTORY, LinearRows
-from gbun.kernels.threads import Threads
+from gbun.kernels.threads import ThreadPool
 from gbun.metrics.base import Metric
 from gbun.objectives import Objective
-from gbun.solve import minimise_together
+from gbun.objectives.custom import split_rows
+from gbun.solve import minimise_over_workers
 
-PATH = tuple(4.0**k for k in range(2, -8, -1))  # penalties that are tried, the strongest first
-TOLERANCE = 2e-2  # of the gradient's size before the first step
-MOST_STEPS = 100
-BITS = 12  # of a number that L-BFGS sees: few beside the 53 of a sum, many beside its tolerance
-ENOUGH = 0.3  # of the slope may be left after a step: L-BFGS learns from any step that bends the gradient
+L2_PATH = tuple(4.0**k for k in range(2, -8, -1))  # penalties to try, the strongest first
+TOLERANCE = 2e-2  # relative to the size of the gradient before the first step
+MAX_STEPS = 100
+COARSE_BITS = 12  # significant bits that L-BFGS gets: few beside the 53 of a sum, many beside its tolerance
+SLOPE_TOLERANCE = 0.3  # the part of the slope that a line search may leave: any step that changes the gradient helps
+SCORES_PER_PIECE = 2**16
 
 
 @dataclass(frozen=True)
 class LinearStart:
-    """theta as it is applied: one row of C numbers for each dense column and each bucket."""
+    """Fitted weights theta, float32 of shape (n_weights, C): a row for each dense column and each bucket."""
 
     buckets: Buckets | None
     weights: FloatArray
     l2: float
 
-    def scores(self, features: Features, threads: Threads) -> FloatArray:
-        """phi(x) theta of scaled features; the intercept is in the ensemble's start."""
+    def scores(self, features: Features, threads: ThreadPool) -> FloatArray:
+        """Return phi(x) theta of scaled features, (n, C); the intercept is in the constant start."""
         return LinearRows(features, self.buckets, threads).scores(self.weights)
 
     @property
     def n_weights(self) -> int:
-        """Weights that are not zero."""
+        """The number of weights that are not zero."""
         return int(np.count_nonzero(self.weights.any(axis=1)))
 
 
 @dataclass(frozen=True)
-class Fitting:
-    """What all fits of a training have in common: where weights are kept, the loss, and how starts are judged."""
+class LinearStartFitter:
+    """Fits linear starts of one training: the buckets, the loss, the constant start and the metric to compare by."""
 
     buckets: Buckets | None
     objective: Objective
     start: FloatArray
     metric: Metric
     collective: Collective
-    threads: Threads
+    threads: ThreadPool
 
     def fit(self, rows: Shard, l2: float) -> tuple[FloatArray, LinearStart]:
-        """The start, with the intercept in it, and the weights. Features of `rows` are scaled.
+        """Return the constant with the intercept, and the weights, for rows with scaled features.
 
-        Penalties fall to l2 step by step, as when one is chosen: that is faster than going there at once.
+        The penalty falls to l2 along the path, as when it is chosen: that is faster than a fit with l2 alone.
         """
-        own = LinearFit(rows, self)
-        for stage in [stronger for stronger in PATH if stronger > l2] + [l2]:
-            own.fit(stage)
-        return own.result(l2)
+        fit = LinearFit(rows, self)
+        for stage in [stronger for stronger in L2_PATH if stronger > l2] + [l2]:
+            fit.fit(stage)
+        return fit.result(l2)
 
     def choose(self, parts: Sequence[tuple[Shard, Shard]]) -> tuple[FloatArray, LinearStart, bool]:
-        """The best of a path of penalties by the metric on judging rows, and whether it is better than the constant.
+        """Fit the best penalty of the path; return start and weights, and whether they are better than the constant.
 
-        `parts` are rows to fit and rows to judge by, several times where they are few: then the mean decides, and
-        better means by more than its standard error. The path ends where values begin to fall. What is returned is
-        fitted to the rows of the first part.
+        `parts` are rows to fit and held-out rows to judge by; several pairs if rows are few, and then the mean decides,
+        and better means by more than its standard error. The path ends when the metric gets worse. What is returned is
+        fitted to the rows of the first pair.
         """
         fits = [LinearFit(rows, self) for rows, _ in parts]
-        judged = [LinearRows(judge.features, self.buckets, self.threads) for _, judge in parts]
-        constant = np.array([self.value(judge, self.start, None) for _, judge in parts])
-        best, found = None, None
-        for l2 in PATH:
+        held_out = [LinearRows(judge.features, self.buckets, self.threads) for _, judge in parts]
+        constant = np.array([self.evaluate_start(judge, self.start, None) for _, judge in parts])
+        best, result = None, None
+        for l2 in L2_PATH:
             values = []
-            for fit, judging, (_, judge) in zip(fits, judged, parts, strict=True):
+            for fit, judging_rows, (_, judge) in zip(fits, held_out, parts, strict=True):
                 fit.fit(l2)
                 start, linear = fit.result(l2)
-                values.append(self.value(judge, start, judging.scores(linear.weights)))
+                values.append(self.evaluate_start(judge, start, judging_rows.scores(linear.weights)))
             gains = np.array(values) - constant
             if best is not None and not gains.mean() > best.mean():
                 break
-            best, found = gains, fits[0].result(l2)
+            best, result = gains, fits[0].result(l2)
         assert best is not None
-        assert found is not None
+        assert result is not None
         error = best.std(ddof=1) / np.sqrt(len(best)) if len(best) > 1 else 0.0
-        return *found, bool(best.mean() > error)
+        return *result, bool(best.mean() > error)
 
-    def value(self, judge: Shard, start: FloatArray, scores: FloatArray | None) -> float:
-        """How good a start is on these rows, larger is better; without `scores` the constant."""
+    def evaluate_start(self, judge: Shard, start: FloatArray, scores: FloatArray | None) -> float:
+        """Return the metric of a start, or of the constant without `scores`, signed so that larger is better."""
         base = start if judge.base_margin is None else judge.base_margin
         total = np.broadcast_to(base, (judge.n_rows, len(start))) + (0.0 if scores is None else scores)
         value = self.metric.evaluate(judge.y, self.objective.response(total), judge.weight, self.collective)
@@ -116,48 +117,48 @@ class Fitting:
 
 
 class LinearFit:
-    """theta on its way: `fit(l2)` goes on from where the last penalty left it."""
+    """One fit of theta; `fit(l2)` continues from the theta of the penalty before."""
 
-    def __init__(self, rows: Shard, fitting: Fitting) -> None:
+    def __init__(self, rows: Shard, fitting: LinearStartFitter) -> None:
         self.rows = LinearRows(rows.features, fitting.buckets, fitting.threads)
         self.shard, self.fitting = rows, fitting
         self.objective, self.collective = fitting.objective, fitting.collective
         C = len(fitting.start)
-        self.pieces = pieces_of(rows.n_rows, C)
-        self.theta = np.zeros((self.rows.n_weights + 1, C), dtype=SUM)  # the last row is added to the start
+        self.pieces = split_rows(rows.n_rows, C, SCORES_PER_PIECE)
+        self.theta = np.zeros((self.rows.n_weights + 1, C), dtype=SUM)  # the last row is the intercept
         self.scores = np.empty((rows.n_rows, C), dtype=SUM)
         self.scores[:] = fitting.start if rows.base_margin is None else rows.base_margin
         margins = self.collective.sum(np.array([0.0 if rows.base_margin is None else 1.0]), root=0)
-        curvature = self._curvature()
-        self.descent = Descent(curvature, not margins[0]) if self.collective.rank == 0 else None
+        curvature = self._sum_curvature()
+        self.descent = LbfgsDescent(curvature, not margins[0]) if self.collective.rank == 0 else None
 
-    def _curvature(self) -> FloatArray:
-        """sum_i h_i phi_i^2 of each weight, then sum_i h_i, at the start; to the root."""
+    def _sum_curvature(self) -> FloatArray:
+        """Return sum_i h_i phi_i^2 of each weight, then sum_i h_i, at the start; complete on the root only."""
         shard, h = self.shard, np.empty(self.shard.n_rows)
 
         def work(rows: slice) -> float:
-            own = self.objective.derivatives(shard.y[rows], self.scores[rows], shard.weight[rows])[1]
-            h[rows] = own if own.ndim == 1 else own.max(axis=1)
+            piece = self.objective.derivatives(shard.y[rows], self.scores[rows], shard.weight[rows])[1]
+            h[rows] = piece if piece.ndim == 1 else piece.max(axis=1)
             return float(h[rows].sum())
 
         total = sum(self.rows.threads.map(work, self.pieces), 0.0)
         return self.collective.sum(np.append(self.rows.curvature(h), total), root=0)
 
     def fit(self, l2: float, tolerance: float = TOLERANCE) -> None:
-        """theta that minimises the loss with this penalty."""
+        """Minimise the loss with this penalty."""
         if self.descent is not None:
             self.descent.begin(l2, tolerance)
-        for _ in range(MOST_STEPS):
-            sums, direction = self._gradient(), np.zeros(self.theta.shape, dtype=MEMBERSHIP)
+        for _ in range(MAX_STEPS):
+            sums, direction = self._sum_gradient(), np.zeros(self.theta.shape, dtype=MEMBERSHIP)
             if self.descent is not None:
                 direction = self.descent.direction(sums, self.theta)
             direction = self.collective.broadcast(direction).astype(SUM)
             if not direction.any():
                 return
-            self._move(direction)
+            self._take_step(direction)
 
-    def _gradient(self) -> FloatArray:
-        """Of the loss without its penalty, to the root."""
+    def _sum_gradient(self) -> FloatArray:
+        """Return the gradient of the loss without its penalty; complete on the root only."""
         shard, g = self.shard, np.empty(self.scores.shape, dtype=SUM)
 
         def work(rows: slice) -> FloatArray:
@@ -167,90 +168,92 @@ class LinearFit:
         total = sum(self.rows.threads.map(work, self.pieces), np.zeros(g.shape[1]))
         return self.collective.sum(np.concatenate([self.rows.gradient(g), total[None]]), root=0)
 
-    def _move(self, direction: FloatArray) -> None:
-        """Take a step along `direction` that lessens the slope enough."""
+    def _take_step(self, direction: FloatArray) -> None:
+        """Search the length of the step along `direction` and take it."""
         shard, descent, d = self.shard, self.descent, self.rows.scores(direction[:-1])
         d += direction[-1]
-        of_penalty = None if descent is None else descent.penalty_along(direction, self.theta)
+        penalty = None if descent is None else descent.penalty_along(direction, self.theta)
 
         def along(alpha: float) -> FloatArray:
-            def part(rows: slice) -> Array:
-                at = self.scores[rows] + alpha * d[rows]
-                return self.objective.along(shard.y[rows], at, shard.weight[rows], d[rows])
+            def work(rows: slice) -> Array:
+                scores = self.scores[rows] + alpha * d[rows]
+                return self.objective.derivatives_along(shard.y[rows], scores, shard.weight[rows], d[rows])
 
-            own: FloatArray = sum(self.rows.threads.map(part, self.pieces), np.zeros(2))
-            if of_penalty is not None:
-                own += of_penalty
-                own[0] += alpha * of_penalty[1]
-            return own
+            sums: FloatArray = sum(self.rows.threads.map(work, self.pieces), np.zeros(2))
+            if penalty is not None:
+                sums += penalty
+                sums[0] += alpha * penalty[1]
+            return sums
 
         slope_at_zero = 0.0 if descent is None else descent.slope
-        alpha = float(coarse(minimise_together(self.collective, along, ENOUGH, slope_at_zero)))
+        alpha = float(round_coarsely(minimise_over_workers(self.collective, along, SLOPE_TOLERANCE, slope_at_zero)))
         self.theta += alpha * direction
         self.scores += alpha * d
         if descent is not None:
             descent.step = direction * alpha
 
     def result(self, l2: float) -> tuple[FloatArray, LinearStart]:
-        """The start with the intercept in it, and the weights."""
+        """Return the constant with the intercept, and the weights."""
         weights = self.theta[:-1].astype(HEAD)
         return self.fitting.start + self.theta[-1], LinearStart(self.fitting.buckets, weights, l2)
 
 
-class Descent:
-    """Where to go next, from sums over all workers' rows: what the root thinks. It thinks alone, because a last bit in
-    which processors differ could make one of them stop while others wait for it."""
+class LbfgsDescent:
+    """Directions of L-BFGS from sums over all workers' rows, on the root only.
+
+    If every worker chose for itself, processors that differ in a last bit could make one stop while others wait for it.
+    """
 
     def __init__(self, curvature: FloatArray, free_intercept: bool) -> None:
         self.curvature, self.free_intercept = curvature, free_intercept
-        seen = np.count_nonzero(curvature[:-1])
-        self.unit = float(curvature[:-1].sum() / seen) if seen else 1.0
+        n_used = np.count_nonzero(curvature[:-1])
+        self.unit = float(curvature[:-1].sum() / n_used) if n_used else 1.0
         self.first_size: float | None = None
 
     def begin(self, l2: float, tolerance: float) -> None:
-        """Another penalty."""
+        """Start again with another penalty."""
         penalised = np.append(np.ones(len(self.curvature) - 1), 0.0)
         self.penalty, self.tolerance = (l2 * self.unit * penalised)[:, None], tolerance
         scale = self.curvature[:, None] + self.penalty
         inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0)
         if not self.free_intercept:
             inverse[-1] = 0.0
-        self.memory = Memory(inverse)
+        self.memory = LbfgsMemory(inverse)
         self.gradient: FloatArray | None = None
-        self.step = np.zeros(0)  # that was taken last
+        self.step = np.zeros(0)  # the last one
 
     def direction(self, sums: FloatArray, theta: FloatArray) -> FloatArray:
-        """The next one; zeros say that it is enough."""
+        """Return the next direction, of the shape of theta; zeros if the fit has converged."""
         before, self.gradient = self.gradient, sums + self.penalty * theta
-        nowhere = np.zeros(theta.shape, dtype=MEMBERSHIP)
-        if before is not None and not self.memory.learn(self.step, self.gradient - before):
-            return nowhere
+        stop = np.zeros(theta.shape, dtype=MEMBERSHIP)
+        if before is not None and not self.memory.add_pair(self.step, self.gradient - before):
+            return stop
         size = float(np.sqrt(np.vdot(self.gradient, self.memory.inverse * self.gradient)))
         self.first_size = size if self.first_size is None else self.first_size
         if not size > self.tolerance * self.first_size:
-            return nowhere
-        found = -self.memory.times(self.gradient)
-        self.slope = float(np.vdot(self.gradient, found.astype(SUM)))
-        return found
+            return stop
+        direction = -self.memory.apply(self.gradient)
+        self.slope = float(np.vdot(self.gradient, direction.astype(SUM)))
+        return direction
 
     def penalty_along(self, direction: FloatArray, theta: FloatArray) -> tuple[float, float]:
-        """What the penalty adds to the slope at 0, and to the curvature."""
-        turn = self.penalty * direction
-        return float(np.vdot(turn, theta)), float(np.vdot(turn, direction))
+        """Return what the penalty adds to the slope at 0, and to the curvature."""
+        penalised = self.penalty * direction
+        return float(np.vdot(penalised, theta)), float(np.vdot(penalised, direction))
 
 
-class Memory:
-    """The inverse Hessian as L-BFGS knows it: a diagonal, bent by the last steps and the gradients they met."""
+class LbfgsMemory:
+    """The inverse Hessian of L-BFGS: a diagonal, corrected by the last steps and the changes of the gradient."""
 
     def __init__(self, inverse: FloatArray) -> None:
         self.inverse = inverse
-        # float32: directions are searched along anyway, and this is most of what a step reads and writes.
+        # In float32: a line search follows anyway, and a step reads and writes little else.
         self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=HISTORY)
         self.scale = 1.0
 
-    def learn(self, step: FloatArray, change: FloatArray) -> bool:
-        """False where the gradient did not change along the step: there is nothing more to go down."""
-        change = coarse(change)
+    def add_pair(self, step: FloatArray, change: FloatArray) -> bool:
+        """Remember a step; return False if the gradient did not grow along it, so that nothing is left to gain."""
+        change = round_coarsely(change)
         product = float(np.vdot(step, change))
         if not product > 0.0:
             return False
@@ -258,8 +261,9 @@ class Memory:
         self.pairs.append((step.astype(MEMBERSHIP), change, 1.0 / product))
         return True
 
-    def times(self, gradient: FloatArray) -> FloatArray:
-        q, weights = coarse(gradient), []
+    def apply(self, gradient: FloatArray) -> FloatArray:
+        """Multiply the gradient by the inverse Hessian, by the two-loop recursion."""
+        q, weights = round_coarsely(gradient), []
         for step, change, rho in reversed(self.pairs):
             weights.append(np.float32(rho * np.vdot(step, q)))
             q -= weights[-1] * change
@@ -269,19 +273,13 @@ class Memory:
         return q
 
 
-def coarse(numbers: FloatArray | float) -> FloatArray:
-    """Rounded to `BITS` significant bits, as float32.
+def round_coarsely(numbers: FloatArray | float) -> FloatArray:
+    """Round to `COARSE_BITS` significant bits, as float32.
 
-    >>> coarse(np.array([1.0001, 1000.06, -2.0])).tolist()
+    >>> round_coarsely(np.array([1.0001, 1000.06, -2.0])).tolist()
     [1.0, 1000.0, -2.0]
     """
-    dropped = 24 - BITS
+    dropped = 24 - COARSE_BITS
     words = np.asarray(numbers, dtype=np.float32).view(np.uint32)
     rounded = (words + np.uint32(1 << (dropped - 1))) & np.uint32(2**32 - (1 << dropped))
     return np.asarray(rounded).view(MEMBERSHIP)
-
-
-def pieces_of(n_rows: int, n_scores: int) -> list[slice]:
-    """Rows in pieces of about 2^16 scores."""
-    size = max(256, 2**16 // n_scores)
-    return [slice(i, min(i + size, n_rows)) for i in range(0, n_rows, size)]

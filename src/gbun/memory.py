@@ -1,52 +1,50 @@
-"""How much memory there is."""
+"""Free memory."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-SHARE_OF_FREE = 0.5  # of free memory, what is taken where nobody says how much
-
-
-def megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
-
-
-CONTROL_GROUPS = (  # most, used, statistics: version 2, version 1
+FRACTION_OF_FREE = 0.5  # of free memory that is used if the user sets no limit
+CGROUP_FILES = (  # limit, usage, statistics: version 2, version 1
     ("memory.max", "memory.current", "memory.stat"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
 
 
-def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes this process may still take: what the machine has available, or less where a container is limited.
+def format_megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
 
-    Pages of files that were read count as used there, but are given back when they are wanted.
+
+def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the bytes that this process may still allocate: those of the machine, or fewer in a limited container.
+
+    A control group counts pages of files as used, but the system frees them when memory is needed.
     """
-    limits = [_available()]
-    for most, used, statistics in CONTROL_GROUPS:
+    limits = [_available_memory()]
+    for limit, usage, statistics in CGROUP_FILES:
         try:
             cached = dict(line.split() for line in (groups / statistics).read_text().splitlines())
-            taken = int((groups / used).read_text()) - int(cached.get("inactive_file", 0))
-            limits.append(int((groups / most).read_text()) - taken)
+            used = int((groups / usage).read_text()) - int(cached.get("inactive_file", 0))
+            limits.append(int((groups / limit).read_text()) - used)
         except (OSError, ValueError):
-            continue  # no such control group, or "max": no limit from it
-    return max(0, min(limits)) // workers_here()
+            continue  # no such control group, or "max": no limit
+    return max(0, min(limits)) // count_local_workers()
 
 
-def workers_here() -> int:
-    """Workers that share this machine, as torchrun and our launcher tell them."""
-    told = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, int(told)) if told.isdigit() else 1
+def count_local_workers() -> int:
+    """Return the number of workers on this machine, as torchrun and gbun's launcher set it."""
+    local_world_size = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, int(local_world_size)) if local_world_size.isdigit() else 1
 
 
-def _available() -> int:
+def _available_memory() -> int:
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     except OSError:
         pass  # not Linux
-    if hasattr(os, "sysconf"):  # elsewhere: half of what is built in
+    if hasattr(os, "sysconf"):  # elsewhere: half of the physical memory
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     return 2**32

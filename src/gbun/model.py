@@ -1,27 +1,35 @@
-"""The fitted model as users meet it: it predicts, it can be saved, and it says what it is."""
+"""The fitted model: it predicts, can be saved, and describes itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from gbun.arrays import Array, real_numbers
+from gbun.arrays import Array, to_real_numbers
 from gbun.data.features import Features
 from gbun.data.ingest import conform
-from gbun.data.tensors import like_input, on_host
+from gbun.data.tensors import convert_output, foreign_to_numpy
 from gbun.description import Description
-from gbun.devices import Device, TorchDevice, device_of
+from gbun.devices import Device, make_device
 from gbun.dtypes import FloatArray
-from gbun.ensemble import Ensemble, Rows, scaled
-from gbun.kernels.device_plan import FEW_ROWS, least_bytes, most_bytes, round_bytes, smallest
-from gbun.kernels.threads import Threads, one_blas_thread, thread_count, threads
-from gbun.memory import SHARE_OF_FREE
-from gbun.model_io import read_model, write_model
+from gbun.ensemble import Ensemble
+from gbun.kernels.costs import round_bytes
+from gbun.kernels.placement import (
+    MIN_BATCH_ROWS,
+    max_prediction_bytes,
+    min_prediction_bytes,
+    smallest_placement,
+)
+from gbun.kernels.threads import ThreadPool, limit_blas_to_one_thread, thread_count, thread_pool
+from gbun.memory import FRACTION_OF_FREE
+from gbun.model_io import model_bytes, read_model, read_model_bytes, write_model
+from gbun.networks import Family
+from gbun.scored_rows import Place, ScoredRows, scale
 
 BLOCK = 2**18
 Made = TypeVar("Made")
@@ -36,10 +44,11 @@ class Model:
 
     def __repr__(self) -> str:
         e, d = self.ensemble, self.description
+        unit = "neurons" if e.learner.family is not None else f"outputs ({e.learner.kind})"
         return (
             f"<gbun.Model: {d.task}, objective {e.objective.name}, "
-            f"{'' if e.linear is None else 'a linear start and '}{e.n_rounds} rounds of {e.family.n_outputs} "
-            f"neurons, {e.n_scores} score{'s' if e.n_scores > 1 else ''} a row>"
+            f"{'' if e.linear is None else 'a linear start and '}{e.n_rounds} rounds of {e.learner.n_outputs} "
+            f"{unit}, {e.n_scores} score{'s' if e.n_scores > 1 else ''} a row>"
         )
 
     @property
@@ -54,6 +63,10 @@ class Model:
         """Write a `.gbun` file; an existing file is replaced only once the new one is complete."""
         write_model(path, self.ensemble, self.description)
 
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the model's `.gbun` file."""
+        return model_bytes(self.ensemble, self.description)
+
     # Prediction: scores -> response -> label, each from the one before.
 
     def decision_function(
@@ -66,9 +79,29 @@ class Model:
         device: str = "cpu",
         output: str = "numpy",
     ) -> Array:
-        """Scores before the link: n of them, or n x C with several outputs."""
+        """Compute scores before the link.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, tensor, list of dicts or of tokens
+            n rows, as in training.
+        base_margin : array of shape (n,) or (n, C), optional
+            Scores to begin with, in place of the constant start.
+        n_rounds : int, optional
+            Use the first rounds only.
+        n_jobs : int, optional
+            Threads; None: all cores.
+        device : str, default="cpu"
+            Where rounds are computed, as in training.
+        output : {"numpy", "input"}, default="numpy"
+            "input" returns what X is, for example a tensor on the device of X.
+
+        Returns
+        -------
+        ndarray of shape (n,), or (n, C) with several outputs, float64
+        """
         scores = self._scores(X, base_margin, n_rounds, n_jobs, device)
-        return like_input(self._flat(scores), X, output)
+        return convert_output(self._flat(scores), X, output)
 
     def predict_proba(
         self,
@@ -80,10 +113,16 @@ class Model:
         device: str = "cpu",
         output: str = "numpy",
     ) -> Array:
-        """Class probabilities, n x C; for several labels, the probability of each label."""
+        """Compute class probabilities; the parameters are those of `decision_function`.
+
+        Returns
+        -------
+        ndarray of shape (n, C), float64
+            For several labels, the probability of each label.
+        """
         self._check_probabilities()
         scores = self._scores(X, base_margin, n_rounds, n_jobs, device)
-        return like_input(self._probabilities(scores), X, output)
+        return convert_output(self._probabilities(scores), X, output)
 
     def predict(
         self,
@@ -95,18 +134,19 @@ class Model:
         device: str = "cpu",
         output: str = "numpy",
     ) -> Array:
-        """Labels of a classifier, values of a regressor.
+        """Predict labels of a classifier or values of a regressor; the parameters are those of `decision_function`.
 
-        Of all predictions: `n_rounds` uses the first rounds only; `device` is where they are computed, as in training;
-        `output="input"` gives what X is, a torch tensor on X's device for one, instead of NumPy's array.
+        Returns
+        -------
+        ndarray of shape (n,), or (n, C) with several outputs or labels
         """
         scores = self._scores(X, base_margin, n_rounds, n_jobs, device)
-        return like_input(self._prediction(scores), X, output)
+        return convert_output(self._prediction(scores), X, output)
 
     def staged_predict(
         self, X: Any, *, base_margin: Any = None, n_jobs: int | None = None, device: str = "cpu"
     ) -> Iterator[Array]:
-        """The prediction of the start, and after each round: one more than there are rounds."""
+        """Yield the prediction of the start and after each round: one more than there are rounds."""
         return map(self._prediction, self._staged_scores(X, base_margin, n_jobs, device))
 
     def staged_predict_proba(
@@ -121,30 +161,31 @@ class Model:
         return map(self._flat, self._staged_scores(X, base_margin, n_jobs, device))
 
     def _staged_scores(self, X: Any, base_margin: Any, n_jobs: int | None, device: str) -> Iterator[Array]:
-        # Nothing is held while the caller looks at a stage: he may never ask for the next.
-        where = device_of(device, n_threads=thread_count(n_jobs))
+        # Nothing is held between stages: the caller may never ask for the next.
+        where = make_device(device, n_threads=thread_count(n_jobs))
         features, margin = self._read(X, base_margin, where)
-        pool, e = Threads(n_jobs), self.ensemble
-        features = scaled(features, e.scaling, where)
-        if isinstance(where, TorchDevice):  # all rows' scores stay there
-            size = features, e.family.n_outputs, e.n_scores, where
-            least, most = smallest(*size).n_bytes + round_bytes(e.family, e.n_scores), most_bytes(*size)
-            rows = within_memory(partial(self._rehearsed, features, margin, pool, where), least, most, where)
+        e = self.ensemble
+        place = Place(where, ThreadPool(n_jobs))
+        features = scale(features, e.scaling, where)
+        if not where.compiled:  # all rows' scores stay there
+            least, most = prediction_bytes(features, e, where)
+            least += round_bytes(self._family(where), e.n_scores)
+            rows = within_memory(lambda budget: self._rehearsed(features, margin, place, budget), least, most, where)
             if rows is None:
                 raise short_of(where, least)
         else:
-            rows, least = self._rows(features, margin, pool, where), 0
+            rows, least = ScoredRows(features, e.start, margin, place), 0
         stages = e.staged_scores(rows)
         for _ in range(self.n_rounds + 1):
-            with one_blas_thread():
-                scores = where.unless_out_of_memory(lambda: next(stages).copy()) if least else next(stages).copy()
+            with limit_blas_to_one_thread():
+                scores = where.try_to_allocate(lambda: next(stages).copy()) if least else next(stages).copy()
             if scores is None:
                 raise short_of(where, least)
             yield scores
 
-    def _rehearsed(self, features: Features, margin: Array | None, pool: Threads, device: Device, budget: int) -> Rows:
-        rows = self._rows(features, margin, pool, device, budget)
-        rows.rehearse()
+    def _rehearsed(self, features: Features, margin: Array | None, place: Place, budget: int) -> ScoredRows:
+        rows = ScoredRows(features, self.ensemble.start, margin, replace(place, budget=budget))
+        rows.rehearse(self.ensemble.learner)
         return rows
 
     def _first(self, n_rounds: int | None) -> Ensemble:
@@ -155,54 +196,59 @@ class Model:
         return self.ensemble.first(n_rounds)
 
     def _scores(self, X: Any, base_margin: Any, n_rounds: int | None, n_jobs: int | None, device: str) -> Array:
-        where = device_of(device, n_threads=thread_count(n_jobs))
+        where = make_device(device, n_threads=thread_count(n_jobs))
         features, margin = self._read(X, base_margin, where)
         ensemble = self._first(n_rounds)
         n, first, at_a_time, parts = features.n_rows, 0, BLOCK, []
-        with threads(n_jobs) as pool:
+        with thread_pool(n_jobs) as pool:
             # Rows do not depend on each other: block by block, what is made of them does not grow with n.
             while first < n:
                 last = min(first + at_a_time, n)
-                own = None if margin is None else margin[first:last]
-                scores = self._block_scores(ensemble, features.block(first, last), own, pool, where)
+                some = None if margin is None else margin[first:last]
+                scores = self._block_scores(ensemble, features.block(first, last), some, Place(where, pool))
                 if scores is not None:
                     parts.append(scores)
                     first = last
-                elif last - first > FEW_ROWS:
-                    at_a_time = max(FEW_ROWS, (last - first) // 2)
+                elif last - first > MIN_BATCH_ROWS:
+                    at_a_time = max(MIN_BATCH_ROWS, (last - first) // 2)
                 else:
                     raise short_of(
-                        where, least_bytes(features, ensemble.family, ensemble.n_scores, ensemble.n_rounds, where)
+                        where,
+                        min_prediction_bytes(
+                            features, self._family(where), ensemble.n_scores, ensemble.n_rounds, where
+                        ),
                     )
         return np.concatenate(parts)
 
-    def _block_scores(
-        self, ensemble: Ensemble, features: Features, margin: Array | None, pool: Threads, device: Device
-    ) -> Array | None:
-        """Scores of some rows; None where a device has too little memory for so many."""
-        features = scaled(features, ensemble.scaling, device)
-        if not isinstance(device, TorchDevice):
-            return ensemble.scores(self._rows(features, margin, pool, device))
-        size = features, ensemble.family.n_outputs, ensemble.n_scores, device
-        return within_memory(
-            lambda budget: ensemble.scores(self._rows(features, margin, pool, device, budget)),
-            smallest(*size).n_bytes,
-            most_bytes(*size),
-            device,
-        )
+    def _block_scores(self, ensemble: Ensemble, features: Features, margin: Array | None, place: Place) -> Array | None:
+        """Compute the scores of some rows; None where a device has too little memory for so many."""
+        features = scale(features, ensemble.scaling, place.device)
+
+        def score(budget: int) -> Array:
+            return ensemble.add_scores(ScoredRows(features, ensemble.start, margin, replace(place, budget=budget)))
+
+        if place.device.compiled:
+            return score(0)
+        return within_memory(score, *prediction_bytes(features, ensemble, place.device), place.device)
 
     def _read(self, X: Any, base_margin: Any, device: Device) -> tuple[Features, Array | None]:
         e = self.ensemble
-        dense, tensors = e.scaling.dense is not None, isinstance(device, TorchDevice)
+        if not device.compiled:
+            self._family(device)
+        dense, tensors = e.scaling.dense is not None, not device.compiled
         features = conform(X, self.description.schema, dense, tensors=tensors)
         if features.n_rows == 0:
             raise ValueError("X has no rows")
         return features, None if base_margin is None else margin_array(base_margin, features.n_rows, e.n_scores)
 
-    def _rows(self, features: Features, margin: Array | None, pool: Threads, device: Device, budget: int = 0) -> Rows:
-        """`features` are scaled."""
-        e = self.ensemble
-        return Rows(features, e.family, e.start, margin, pool, linear=e.linear, device=device, budget=budget)
+    def _family(self, device: Device) -> Family:
+        """Return the networks that a device computes; other learners predict on the host only."""
+        learner = self.ensemble.learner
+        if learner.family is None:
+            raise ValueError(
+                f"a model with learner {learner.kind!r} predicts on device='cpu' only, got {device.name!r}"
+            )
+        return learner.family
 
     def _check_probabilities(self) -> None:
         objective = self.ensemble.objective
@@ -230,12 +276,23 @@ class Model:
         return self.description.labels(codes)
 
 
+def model_from_bytes(data: bytes, name: str | Path) -> Model:
+    """Read a model from the bytes of a `.gbun` file; `name` is what errors call it."""
+    return Model(*read_model_bytes(data, name))
+
+
 def load_model(path: str | Path) -> Model:
-    """The model in a `.gbun` file.
+    """Read the model in a `.gbun` file.
 
     A file that is truncated, altered or not a model gives a ValueError that says so; nothing in it is executed.
     """
     return Model(*read_model(path))
+
+
+def prediction_bytes(features: Features, ensemble: Ensemble, device: Device) -> tuple[int, int]:
+    """Return the least and the most memory of a device that predictions use."""
+    size = features, ensemble.learner.n_outputs, ensemble.n_scores, device
+    return smallest_placement(*size).n_bytes, max_prediction_bytes(*size)
 
 
 def within_memory(make: Callable[[int], Made], least: int, most: int, device: Device) -> Made | None:
@@ -243,9 +300,9 @@ def within_memory(make: Callable[[int], Made], least: int, most: int, device: De
 
     It uses no more than `most` bytes. None where even `least` are too many.
     """
-    budget = min(int(SHARE_OF_FREE * device.free_bytes()), max(least, most))
+    budget = min(int(FRACTION_OF_FREE * device.free_bytes()), max(least, most))
     while True:
-        made = device.unless_out_of_memory(lambda: make(budget))  # noqa: B023 - called here
+        made = device.try_to_allocate(lambda: make(budget))  # noqa: B023 - called here
         if made is not None or budget <= least:
             return made
         budget = max(least, budget // 2)
@@ -259,7 +316,7 @@ def short_of(device: Device, n_bytes: int) -> MemoryError:
 
 
 def margin_array(base_margin: Any, n_rows: int, n_scores: int) -> FloatArray:
-    margin = real_numbers(on_host(base_margin, "base_margin"), "base_margin")
+    margin = to_real_numbers(foreign_to_numpy(base_margin, "base_margin"), "base_margin")
     if margin.ndim == 1 and n_scores == 1:
         margin = margin[:, None]
     if margin.shape != (n_rows, n_scores):

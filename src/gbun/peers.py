@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gbun.boosting import Training
 
 Task = Literal["binary", "multiclass", "regression"]
-Tell = Callable[[float], None]
+RoundCallback = Callable[[float], None]
 """Called after each round with the loss on the test split."""
 Predict = Callable[[Any], Any]
 """Probability of class 1, probabilities of all classes, or values: by task."""
@@ -40,50 +40,52 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedLearner:
     """The test loss after each round, and how to predict."""
 
     curve: list[float]
     predict: Predict
 
 
-class Learner(Protocol):
+class PeerLearner(Protocol):
     """What the demo asks of each. `settings` are parameters in the learner's own names."""
 
     name: str
 
-    def available(self) -> bool: ...
+    def is_available(self) -> bool: ...
 
-    def fit(self, split: Split, n_rounds: int, tell: Tell, settings: Mapping[str, Any]) -> Fitted: ...
+    def fit(
+        self, split: Split, n_rounds: int, on_round: RoundCallback, settings: Mapping[str, Any]
+    ) -> FittedLearner: ...
 
 
 class Gbun:
     name = "gbun"
 
-    def available(self) -> bool:
+    def is_available(self) -> bool:
         return True
 
-    def fit(self, split: Split, n_rounds: int, tell: Tell, settings: Mapping[str, Any]) -> Fitted:
+    def fit(self, split: Split, n_rounds: int, on_round: RoundCallback, settings: Mapping[str, Any]) -> FittedLearner:
         from gbun.estimators import GBUNClassifier, GBUNRegressor
 
-        watch = _Watch(tell)
+        watch = _CurveRecorder(on_round)
         given = {**settings, "n_estimators": n_rounds}
         model = GBUNRegressor(**given) if split.task == "regression" else GBUNClassifier(**given)
         model.fit(split.X_train, split.y_train, eval_set=(split.X_test, split.y_test), callbacks=[watch])
         if split.task == "binary":
-            return Fitted(watch.curve, lambda X: model.predict_proba(X)[:, 1])
-        return Fitted(watch.curve, model.predict if split.task == "regression" else model.predict_proba)
+            return FittedLearner(watch.curve, lambda X: model.predict_proba(X)[:, 1])
+        return FittedLearner(watch.curve, model.predict if split.task == "regression" else model.predict_proba)
 
 
-class _Watch(Callback):
-    def __init__(self, tell: Tell) -> None:
-        self.tell, self.curve = tell, list[float]()
+class _CurveRecorder(Callback):
+    def __init__(self, on_round: RoundCallback) -> None:
+        self.on_round, self.curve = on_round, list[float]()
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         (metrics,) = report.evaluations.values()
         (loss,) = metrics.values()
         self.curve.append(loss)
-        self.tell(loss)
+        self.on_round(loss)
         return False
 
 
@@ -96,22 +98,22 @@ class LightGBM:
         "regression": ("regression", "rmse"),
     }
 
-    def available(self) -> bool:
+    def is_available(self) -> bool:
         return find_spec("lightgbm") is not None
 
-    def fit(self, split: Split, n_rounds: int, tell: Tell, settings: Mapping[str, Any]) -> Fitted:
+    def fit(self, split: Split, n_rounds: int, on_round: RoundCallback, settings: Mapping[str, Any]) -> FittedLearner:
         import lightgbm
 
         objective, metric = self.OBJECTIVES[split.task]
         params = {"objective": objective, "metric": metric, "verbosity": -1, "num_threads": thread_count(None)}
         if split.task == "multiclass":
             params["num_class"] = split.n_classes
-        train = lightgbm.Dataset(_plain(split.X_train), split.y_train)
-        test = lightgbm.Dataset(_plain(split.X_test), split.y_test, reference=train)
+        train = lightgbm.Dataset(_to_csr_matrix(split.X_train), split.y_train)
+        test = lightgbm.Dataset(_to_csr_matrix(split.X_test), split.y_test, reference=train)
         values: dict[str, Any] = {}
 
         def report(env: Any) -> None:
-            tell(values["test"][metric][-1])
+            on_round(values["test"][metric][-1])
 
         report.order = 100  # type: ignore[attr-defined]  # after the one that fills `values`
         booster = lightgbm.train(
@@ -122,7 +124,7 @@ class LightGBM:
             valid_names=["test"],
             callbacks=[lightgbm.record_evaluation(values), report],
         )
-        return Fitted(list(values["test"][metric]), lambda X: booster.predict(_plain(X)))
+        return FittedLearner(list(values["test"][metric]), lambda X: booster.predict(_to_csr_matrix(X)))
 
 
 class XGBoost:
@@ -134,23 +136,23 @@ class XGBoost:
         "regression": ("reg:squarederror", "rmse"),
     }
 
-    def available(self) -> bool:
+    def is_available(self) -> bool:
         return find_spec("xgboost") is not None
 
-    def fit(self, split: Split, n_rounds: int, tell: Tell, settings: Mapping[str, Any]) -> Fitted:
+    def fit(self, split: Split, n_rounds: int, on_round: RoundCallback, settings: Mapping[str, Any]) -> FittedLearner:
         import xgboost
 
-        class Report(xgboost.callback.TrainingCallback):
+        class RoundReporter(xgboost.callback.TrainingCallback):
             def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-                tell(evals_log["test"][metric][-1])
+                on_round(evals_log["test"][metric][-1])
                 return False
 
         objective, metric = self.OBJECTIVES[split.task]
         params = {"objective": objective, "eval_metric": metric, "verbosity": 0, "nthread": thread_count(None)}
         if split.task == "multiclass":
             params["num_class"] = split.n_classes
-        train = xgboost.QuantileDMatrix(_plain(split.X_train), split.y_train)
-        test = xgboost.DMatrix(_plain(split.X_test), split.y_test)  # a quantile one is slow to judge
+        train = xgboost.QuantileDMatrix(_to_csr_matrix(split.X_train), split.y_train)
+        test = xgboost.DMatrix(_to_csr_matrix(split.X_test), split.y_test)  # a quantile one is slow to judge
         values: dict[str, Any] = {}
         booster = xgboost.train(
             {**params, **settings},
@@ -159,12 +161,14 @@ class XGBoost:
             evals=[(test, "test")],
             evals_result=values,
             verbose_eval=False,
-            callbacks=[Report()],
+            callbacks=[RoundReporter()],
         )
-        return Fitted(list(values["test"][metric]), lambda X: booster.predict(xgboost.DMatrix(_plain(X))))
+        return FittedLearner(
+            list(values["test"][metric]), lambda X: booster.predict(xgboost.DMatrix(_to_csr_matrix(X)))
+        )
 
 
-def _plain(X: Any) -> Any:
+def _to_csr_matrix(X: Any) -> Any:
     """scipy's older sparse class, which every version of the peers knows; no copy is made."""
     if not issparse(X):
         return X
@@ -172,4 +176,4 @@ def _plain(X: Any) -> Any:
     return csr_matrix(sparse)
 
 
-LEARNERS: tuple[Learner, ...] = (Gbun(), LightGBM(), XGBoost())
+LEARNERS: tuple[PeerLearner, ...] = (Gbun(), LightGBM(), XGBoost())

@@ -1,11 +1,11 @@
-"""Pictures of training, made with matplotlib's objects: no window, no global state."""
+"""Plots of training, made with matplotlib's objects: no window, no global state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ COLOURS = ("#c8374d", "#2e6f95", "#e3a12f", "#66a182", "#6d597a", "#5f6368")
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: a curve for each learner, a value for each round; `notes` names learners without a curve."""
+    """One plot: a curve for each learner, with a value for each round; `notes` explains short or missing curves."""
 
     title: str
     label: str
@@ -25,35 +25,55 @@ class Panel:
 
 
 def plot_curves(panels: Sequence[Panel], path: str | Path) -> Path:
-    """Write the panels side by side into one picture; the ending of `path` (.png, .svg, .pdf) names its format."""
+    """Write panels side by side into one picture.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        At least one.
+    path : str or Path
+        The file to write; its ending (.png, .svg, .pdf) chooses the format. Missing folders are made.
+
+    Returns
+    -------
+    Path
+    """
     if not panels:
         raise ValueError("panels must hold at least one Panel, got none")
     n_columns = min(2, len(panels))
     n_rows = -(-len(panels) // n_columns)
     figure = new_figure(5.4 * n_columns, 3.7 * n_rows)
     for i, panel in enumerate(panels):
-        draw_panel(figure.add_subplot(n_rows, n_columns, i + 1), panel)
+        ax = figure.add_subplot(n_rows, n_columns, i + 1)
+        labels = (f"{name}: {panel.notes[name]}" if name in panel.notes else name for name in panel.curves)
+        for j, (label, values) in enumerate(zip(labels, panel.curves.values(), strict=True)):
+            # The first curve, which is gbun's, lies on top.
+            draw_curve(ax, label, values, color=COLOURS[j % len(COLOURS)], zorder=3 - 0.1 * j)
+        ax.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
+        ax.set_ylabel(panel.label)
+        style_axes(ax)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     return path
 
 
-def draw_panel(ax: Axes, panel: Panel) -> None:
-    for i, (name, values) in enumerate(panel.curves.items()):
-        label = f"{name}: {panel.notes[name]}" if name in panel.notes else name
-        # Our own curve lies on top of the others.
-        line = {"color": COLOURS[i % len(COLOURS)], "linewidth": 1.8, "zorder": 3 - 0.1 * i}
-        ax.plot(range(1, len(values) + 1), values, label=label, **line)  # type: ignore[arg-type]
-    ax.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
-    ax.set_xlabel("rounds")
-    ax.set_ylabel(panel.label)
-    tidy(ax)
-
-
 def plot_history(evals_result: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | None = None) -> Axes:
-    """Draw `evals_result_` of an estimator, or `History().values`: a curve for each set and metric.
+    """Draw a curve for each evaluation set and metric.
 
+    Parameters
+    ----------
+    evals_result : dict
+        {evaluation set: {metric: [a value for each round]}}: `evals_result_` of an estimator, or `History().values`.
+    ax : matplotlib.axes.Axes or None, default None
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
     >>> ax = plot_history({"valid": {"rmse": [3.0, 2.0, 1.5]}})
     >>> ax.get_legend_handles_labels()[1]
     ['valid rmse']
@@ -64,13 +84,17 @@ def plot_history(evals_result: Mapping[str, Mapping[str, Sequence[float]]], ax: 
         ax = new_figure(5.6, 3.6).add_subplot()
     for name, metrics in evals_result.items():
         for metric, values in metrics.items():
-            ax.plot(range(1, len(values) + 1), values, label=f"{name} {metric}", linewidth=1.8)
-    ax.set_xlabel("rounds")
-    tidy(ax)
+            draw_curve(ax, f"{name} {metric}", values)
+    style_axes(ax)
     return ax
 
 
-def tidy(ax: Axes) -> None:
+def draw_curve(ax: Axes, label: str, values: Sequence[float], **style: Any) -> None:
+    ax.plot(range(1, len(values) + 1), values, label=label, linewidth=1.8, **style)
+
+
+def style_axes(ax: Axes) -> None:
+    ax.set_xlabel("rounds")
     ax.grid(True, color="#e3e3e3", linewidth=0.6)
     ax.set_axisbelow(True)
     for side in ("top", "right"):
@@ -79,7 +103,7 @@ def tidy(ax: Axes) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure on the Agg canvas, in inches."""
+    """Make a figure on the Agg canvas; width and height are in inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

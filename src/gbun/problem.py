@@ -9,16 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.agreement import ALONE, by_value, check_alike, conform_share, decided, ingest_share, listed, ranks, together
+from gbun.agreement import (
+    SINGLE_WORKER,
+    check_same,
+    conform_share,
+    decide_at_root,
+    format_groups,
+    format_ranks,
+    group_ranks,
+    ingest_share,
+    run_or_raise_everywhere,
+)
 from gbun.collectives import Collective, Solo
-from gbun.config import Parameters, check, parameter_fields
+from gbun.config import Parameters, parameter_fields
 from gbun.data.features import Features, Schema, Shard
-from gbun.data.tensors import on_host
-from gbun.defaults import FOLDS, seed_of
-from gbun.dtypes import FloatArray
+from gbun.data.tensors import foreign_to_numpy
+from gbun.defaults import FOLDS, resolve_seed
+from gbun.dtypes import SUM, FloatArray
+from gbun.learners import AnyLearner, RowTotals, check_learner
 from gbun.model import Model, margin_array
-from gbun.splits import folds, held_out, weights_of
-from gbun.targets import Target, check_weights, make_target, weight_array
+from gbun.splits import choose_held_out, hash_folds, sum_weights_by_part
+from gbun.targets import Target, check_weights, make_target, to_weight_array
 
 
 @dataclass
@@ -33,8 +44,8 @@ class Dataset:
 
 Data = Dataset | tuple[Any, ...]
 
-A_WORKERS_OWN = ("n_jobs", "device", "tf32", "memory_budget", "network", "verbose", "random_state")
-"""Parameters in which workers may differ; of seeds, the first one's is used."""
+LOCAL_PARAMETERS = ("n_jobs", "device", "tf32", "memory_budget", "network", "verbose", "random_state")
+"""Parameters in which workers may differ; the seed is the root's."""
 
 
 @dataclass
@@ -49,54 +60,80 @@ class Problem:
     schema: Schema
     shard: Shard
     shards: dict[str, Shard]
+    totals: RowTotals
     initial: Model | None = None
     collective: Collective = field(default_factory=Solo)
+    learner: AnyLearner | None = None  # that the caller gave
 
     @property
     def seed(self) -> int:
-        return seed_of(self.parameters.random_state)
+        return resolve_seed(self.parameters.random_state)
 
-    def parts(self, few: bool, rows: Shard, collective: Collective | None = None) -> list[tuple[Shard, Shard]]:
-        """`rows`, which are this problem's in whatever scaling, as those to fit and those to judge by.
+    @property
+    def held_out_name(self) -> str:
+        """What held-out rows are called among the evaluation sets of the user."""
+        return "validation" if "validation" not in self.shards else "held out"
 
-        Workers get as many parts as each other, though their own share of a part may be empty.
+    def with_rows(self, shard: Shard, shards: dict[str, Shard]) -> Problem:
+        """Return the problem of other rows and evaluation sets."""
+        return replace(self, shard=shard, shards=shards, totals=sum_row_totals(shard, self.collective))
 
-        Where they are few, several divisions, so that each row judges once. None at all where rows cannot be divided:
-        equal ones stay together.
+    def split(self, rows: Shard, several: bool) -> list[tuple[Shard, Shard]]:
+        """Divide rows into those to fit and those to judge by.
+
+        Parameters
+        ----------
+        rows : Shard
+            The rows of this problem, scaled or not.
+        several : bool
+            Divide them several times, so that each row judges once: for few rows.
+
+        Returns
+        -------
+        list of (Shard, Shard)
+            As many on every worker, though a worker's share may be empty; none where rows cannot be divided, because
+            equal ones stay together.
         """
-        own, collective = self.shard, collective or self.collective
-        if few:
-            fold = folds(own.features, own.y, self.seed, FOLDS)
-            weights = collective.sum(weights_of(fold, own.weight, FOLDS))
+        local, collective = self.shard, self.collective
+        if several:
+            fold = hash_folds(local.features, local.y, self.seed, FOLDS)
+            weights = collective.sum(sum_weights_by_part(fold, local.weight, FOLDS))
             filled = np.flatnonzero(weights > 0.0)
-            return [_parted(rows, fold == k) for k in filled] if len(filled) > 1 else []
+            return [_divide(rows, fold == k) for k in filled] if len(filled) > 1 else []
         fraction, by_class = self.parameters.validation_fraction, self.target.task == "classification"
-        held = held_out(own.features, own.y, own.weight, fraction, self.seed, by_class, collective)
-        return [] if held is None else [_parted(rows, held)]
+        held = choose_held_out(local.features, local.y, local.weight, fraction, self.seed, by_class, collective)
+        return [] if held is None else [_divide(rows, held)]
 
 
-def _parted(rows: Shard, held: NDArray[np.bool_]) -> tuple[Shard, Shard]:
+def sum_row_totals(rows: Shard, collective: Collective) -> RowTotals:
+    """Count the rows of all workers and sum their weights."""
+    local = np.array([rows.n_rows, np.count_nonzero(rows.weight), rows.weight.sum()], dtype=SUM)
+    n_rows, n_weighted, weight = collective.sum(local).tolist()
+    return RowTotals(int(n_rows), int(n_weighted), weight)
+
+
+def _divide(rows: Shard, held: NDArray[np.bool_]) -> tuple[Shard, Shard]:
     return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
 
 
-def read(
+def read_problem(
     parameters: Parameters,
     dataset: Dataset,
     evals: Mapping[str, Dataset],
     initial: Model | None = None,
     task: str | None = None,
-    collective: Collective = ALONE,
+    collective: Collective = SINGLE_WORKER,
+    learner: AnyLearner | None = None,
 ) -> Problem:
-    """Rows in any accepted form, as a `Problem`.
+    """Read and check rows in any accepted form.
 
-    Each worker brings a share of the rows and of each evaluation set, which may be empty. What is found out and what is
-    asked of the rows is that of all shares; where one of them is bad, no worker goes on.
+    Each worker brings a share of the rows and of each evaluation set, which may be empty. Decisions are based on the
+    rows of all workers; if one share is bad, no worker goes on.
     """
-    together(collective, lambda: check(parameters))
-    if collective.size > 1:
-        decided(collective, _told_of(parameters), lambda told: check_alike(told, "on all workers"))
-        parameters = _with_one_seed(parameters, collective)
-        decided(collective, list(evals), _check_sets)
+    shared = _shared_parameters(parameters) | {"learner": learner and [learner.kind, learner.parameters()]}
+    decide_at_root(collective, shared, lambda values: check_same(values, "on all workers"))
+    parameters = _share_seed(parameters, collective)
+    decide_at_root(collective, list(evals), _check_same_sets)
     tensors = parameters.device != "cpu"
     if initial is None:
         features, schema = ingest_share(dataset.X, collective, tensors)
@@ -104,97 +141,117 @@ def read(
     else:
         schema, dense = initial.description.schema, initial.ensemble.scaling.dense is not None
         features = conform_share(dataset.X, schema, dense, "X", tensors, collective)
-        task = task or _plain(initial.description.task)
+        task = task or initial.description.task.replace("multilabel", "classification")
         target = make_target(parameters, dataset.y, task, initial.classes, collective)
     shard = make_shard(features, target.y, dataset, target, "", collective)
     shards = {}
     for name, d in evals.items():
-        watched = conform_share(d.X, schema, features.dense is not None, f"X of {name!r}", tensors, collective)
+        conformed = conform_share(d.X, schema, features.dense is not None, f"X of {name!r}", tensors, collective)
         y = target.encode(d.y, f"y of {name!r}", collective)
-        shards[name] = make_shard(watched, y, d, target, f" of {name!r}", collective)
-    return Problem(parameters, target, schema, shard, shards, initial, collective)
+        shards[name] = make_shard(conformed, y, d, target, f" of {name!r}", collective)
+    if learner is not None:
+        check_learner(learner, schema.n_columns if schema.kind == "array" else None)
+        check_unused_parameters(parameters, learner)
+    totals = sum_row_totals(shard, collective)
+    return Problem(parameters, target, schema, shard, shards, totals, initial, collective, learner)
+
+
+def check_unused_parameters(parameters: Parameters, learner: AnyLearner) -> None:
+    """Refuse parameters of networks that another learner would ignore."""
+    names = () if learner.family is not None else ("n_neurons", "temperature", "group_size", "density")
+    for name in names:
+        if getattr(parameters, name) is not None:
+            raise ValueError(
+                f"{name}={getattr(parameters, name)!r} is a parameter of networks, which learner {learner.kind!r} does "
+                "not use; leave it out"
+            )
 
 
 def make_shard(
-    features: Features, y: FloatArray, dataset: Dataset, target: Target, of: str = "", collective: Collective = ALONE
+    features: Features,
+    y: FloatArray,
+    dataset: Dataset,
+    target: Target,
+    of: str = "",
+    collective: Collective = SINGLE_WORKER,
 ) -> Shard:
-    share = collective.size > 1
-    shard = together(collective, lambda: _own_shard(features, y, dataset, target, of, share))
-    if not share:
-        return shard
+    """Check the rows of this worker, and that all workers agree on base margins; `of` names the set in errors."""
+    is_shard = collective.size > 1  # one of several workers may have no rows, a single one must have some
+    shard = run_or_raise_everywhere(collective, lambda: _local_shard(features, y, dataset, target, of, is_shard))
     has_margin = shard.base_margin is not None
-    said = shard.n_rows, has_margin, float(shard.weight.sum())
-    with_margin = decided(collective, said, lambda told: _check_rows(told, of))
+    summary = shard.n_rows, has_margin, float(shard.weight.sum())
+    with_margin = decide_at_root(collective, summary, lambda summaries: _check_summaries(summaries, of))
     if with_margin == has_margin:
         return shard
     return replace(shard, base_margin=np.zeros((0, target.objective.n_outputs(y))) if with_margin else None)
 
 
-def _own_shard(features: Features, y: FloatArray, dataset: Dataset, target: Target, of: str, share: bool) -> Shard:
+def _local_shard(features: Features, y: FloatArray, dataset: Dataset, target: Target, of: str, is_shard: bool) -> Shard:
     n = features.n_rows
-    if n == 0 and not share:
+    if n == 0 and not is_shard:
         raise ValueError(f"X{of} has no rows")
     if len(y) != n:
         raise ValueError(f"X{of} has {n} rows, y{of} has {len(y)}: one target for each row is needed")
     margin = None
     if dataset.base_margin is not None and n:
         margin = margin_array(dataset.base_margin, n, target.objective.n_outputs(y))
-    return Shard(features, y, weight_array(dataset.weight, n, share=share), margin)
+    return Shard(features, y, to_weight_array(dataset.weight, n, share=is_shard), margin)
 
 
-def _check_rows(said: list[Any], of: str) -> bool:
-    """Of (rows, whether they have margins, their weight) of all workers: whether there are margins."""
-    margins = by_value({rank: bool(margin) for rank, (n, margin, _) in enumerate(said) if n})
+def _check_summaries(summaries: list[Any], of: str) -> bool:
+    """Return whether there are margins, from (rows, has margins, weight) of each worker."""
+    margins = group_ranks({rank: bool(margin) for rank, (n, margin, _) in enumerate(summaries) if n})
     if len(margins) > 1:
         raise ValueError(
-            f"base_margin{of} must be given on all workers or on none, got it on {ranks(margins[True])} and not on "
-            f"{ranks(margins[False])}"
+            f"base_margin{of} must be given on all workers or on none, got it on {format_ranks(margins[True])} and not "
+            f"on {format_ranks(margins[False])}"
         )
-    check_weights(sum(weight for *_, weight in said))
+    check_weights(sum(weight for *_, weight in summaries))
     return True in margins
 
 
-def _told_of(parameters: Parameters) -> dict[str, Any]:
-    """Parameters that must be the same on all workers, in words; of an object of the user's own, its kind."""
-    names = [field_.name for field_ in parameter_fields() if field_.name not in A_WORKERS_OWN]
-    return {name: _in_words(getattr(parameters, name)) for name in names}
+def _shared_parameters(parameters: Parameters) -> dict[str, Any]:
+    """Return the parameters that must be the same on all workers, as JSON values; of an object, its type."""
+
+    def to_json(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [to_json(item) for item in value]
+        return value if value is None or isinstance(value, (str, int, float, bool)) else type(value).__name__
+
+    names = [f.name for f in parameter_fields() if f.name not in LOCAL_PARAMETERS]
+    return {name: to_json(getattr(parameters, name)) for name in names}
 
 
-def _in_words(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_in_words(one) for one in value]
-    return value if value is None or isinstance(value, (str, int, float, bool)) else type(value).__name__
-
-
-def _check_sets(said: list[Any]) -> None:
-    sets = by_value({rank: ", ".join(map(repr, names)) or "none" for rank, names in enumerate(said)})
+def _check_same_sets(names_by_rank: list[Any]) -> None:
+    sets = group_ranks({rank: ", ".join(map(repr, names)) or "none" for rank, names in enumerate(names_by_rank)})
     if len(sets) > 1:
         raise ValueError(
-            f"evals must name the same sets in the same order on all workers, empty ones too, got {listed(sets)}"
+            f"evals must name the same sets in the same order on all workers, empty ones too, got {format_groups(sets)}"
         )
 
 
-def _with_one_seed(parameters: Parameters, collective: Collective) -> Parameters:
-    """Networks are drawn alike by all workers: with the first one's seed, which a generator may have to draw."""
-    own = parameters.random_state
-    drawn = together(collective, lambda: None if own is None else seed_of(own))
-    seed = decided(collective, drawn, lambda said: said[0])
-    return parameters if seed == own else replace(parameters, random_state=seed)
+def _share_seed(parameters: Parameters, collective: Collective) -> Parameters:
+    """Draw the seed once, and give all workers that of the root: they draw the same networks."""
+    given = parameters.random_state
+    drawn = run_or_raise_everywhere(collective, lambda: None if given is None else resolve_seed(given))
+    seed = decide_at_root(collective, drawn, lambda seeds: seeds[0])
+    return parameters if seed == given else replace(parameters, random_state=seed)
 
 
 def as_dataset(data: Data, name: str = "data") -> Dataset:
-    """Targets, weights and margins are read on the host, whatever library they come from."""
+    """Return a `Dataset` whose targets, weights and margins are on the host, whatever library they come from."""
     if isinstance(data, tuple) and 2 <= len(data) <= 4:
         data = Dataset(*data)
     if isinstance(data, Dataset):
-        own = {"y": data.y, "sample_weight": data.weight, "base_margin": data.base_margin}
-        return Dataset(data.X, *(on_host(values, name) for name, values in own.items()))
+        arrays = {"y": data.y, "sample_weight": data.weight, "base_margin": data.base_margin}
+        return Dataset(data.X, *(foreign_to_numpy(values, name) for name, values in arrays.items()))
     raise ValueError(
         f"{name} must be a gbun.Dataset or a tuple (X, y[, weight[, base_margin]]), got {type(data).__name__}"
     )
 
 
 def named_sets(evals: Mapping[str, Data] | Iterable[tuple[Data, str]]) -> dict[str, Dataset]:
+    """Return evaluation sets by name."""
     if isinstance(evals, Mapping):
         return {str(name): as_dataset(data, f"evals[{name!r}]") for name, data in evals.items()}
     named: dict[str, Dataset] = {}
@@ -205,7 +262,3 @@ def named_sets(evals: Mapping[str, Data] | Iterable[tuple[Data, str]]) -> dict[s
             raise ValueError(f"evals has two sets named {item[1]!r}; names must differ")
         named[item[1]] = as_dataset(item[0], f"evals[{item[1]!r}]")
     return named
-
-
-def _plain(task: str) -> str:
-    return "classification" if task == "multilabel" else task

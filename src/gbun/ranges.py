@@ -1,4 +1,4 @@
-"""What values a parameter admits: ranges that say what they are, and what their values stand for."""
+"""Ranges of parameters: which values are admitted, and the sentence that says so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Interval:
-    """A range of numbers; `optional` admits None, `integral` refuses fractions."""
+    """A range of numbers; `optional` admits None, `integral` admits integers only."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few names; `objects` also admits a function or an object the user made."""
+    """One of a few names; `objects` also admits a function or an object of the user, `optional` admits None."""
 
     names: tuple[str, ...]
     objects: bool = False
@@ -67,7 +67,7 @@ UNITS = {"": 1, "B": 1} | {
 
 
 class Size:
-    """A number of bytes, plain or with a unit, or None."""
+    """A number of bytes, a number or a string with a unit, or None."""
 
     optional = True
 
@@ -76,15 +76,15 @@ class Size:
 
     def admits(self, value: object) -> bool:
         try:
-            return value is None or size_in_bytes(value) is not None
+            return value is None or parse_size(value) is not None
         except ValueError:
             return False
 
 
-def size_in_bytes(value: object) -> int | None:
-    """What a size means.
+def parse_size(value: object) -> int | None:
+    """Return the number of bytes of a size.
 
-    >>> size_in_bytes("1.5 GB"), size_in_bytes(2e9), size_in_bytes(None)
+    >>> parse_size("1.5 GB"), parse_size(2e9), parse_size(None)
     (1500000000, 2000000000, None)
     """
     if value is None:
@@ -118,30 +118,30 @@ class Scale:
 
     def admits(self, value: object) -> bool:
         try:
-            scaling_steps(str(value))
+            parse_scaling_steps(str(value))
         except ValueError:
             return False
         return isinstance(value, str)
 
 
-def scaling_steps(name: str) -> tuple[str, ...] | None:
-    """The steps a name stands for; None for "auto", which looks at the data.
+def parse_scaling_steps(name: str) -> tuple[str, ...] | None:
+    """Return the steps of a scaling; None for "auto", which chooses them by the data.
 
-    >>> scaling_steps("log+idf+unit"), scaling_steps("none"), scaling_steps("auto")
+    >>> parse_scaling_steps("log+idf+unit"), parse_scaling_steps("none"), parse_scaling_steps("auto")
     (('log', 'idf', 'unit'), (), None)
     """
     if name in ("auto", "none"):
         return None if name == "auto" else ()
     steps = tuple(name.split("+"))
-    places = [SCALING_STEPS.index(step) for step in steps]  # a ValueError where there is no such step
-    about_columns = [step for step in steps if step in SCALING_STEPS[1:4]]
-    if places != sorted(set(places)) or len(about_columns) > 1 or {"standard", "unit"} <= set(steps):
+    places = [SCALING_STEPS.index(step) for step in steps]  # a ValueError for an unknown step
+    by_column = [step for step in steps if step in SCALING_STEPS[1:4]]
+    if places != sorted(set(places)) or len(by_column) > 1 or {"standard", "unit"} <= set(steps):
         raise ValueError(f"not a sequence of scaling steps: {name!r}")
     return steps
 
 
 class Flag:
-    """Yes or no."""
+    """True or False."""
 
     optional = False
 
@@ -153,18 +153,18 @@ class Flag:
 
 
 class DeviceName:
-    """Where to compute."""
+    """The name of a device."""
 
-    written = re.compile(r"cpu|torch:cpu|mps|(cuda|xpu)(:(0|[1-9][0-9]{0,2}))?")
+    pattern = re.compile(r"cpu|torch:cpu|mps|(cuda|xpu)(:(0|[1-9][0-9]{0,2}))?")
 
     def __str__(self) -> str:
         return "'cpu', 'cuda', 'cuda:1', 'mps', 'xpu' or 'torch:cpu'"
 
     def admits(self, value: object) -> bool:
-        return isinstance(value, str) and self.written.fullmatch(value) is not None
+        return isinstance(value, str) and self.pattern.fullmatch(value) is not None
 
     def hint(self, value: object) -> str:
-        """torch's own devices are written as words.
+        """Return the advice to write a `torch.device` as a string.
 
         >>> DeviceName().hint("cpu0"), DeviceName().hint(type("Device", (), {"__str__": lambda self: "cuda:1"})())
         ('', "; use 'cuda:1'")
@@ -174,7 +174,7 @@ class DeviceName:
 
 @dataclass(frozen=True)
 class Anything:
-    """Checked where it is used."""
+    """Any value; the code that uses it checks it."""
 
     def __str__(self) -> str:
         return "see its description"

@@ -1,4 +1,4 @@
-"""Sums to parameters: the normalisation from moments, the head from the normal equations, the length of a step."""
+"""Solutions from sums over rows: the normalisation from moments, the head from normal equations, the step length."""
 
 from __future__ import annotations
 
@@ -13,53 +13,78 @@ import scipy.linalg
 from gbun.collectives import Collective
 from gbun.dtypes import HEAD, MEMBERSHIP, FloatArray
 
-CONSTANT = 2.0**-22  # a deviation below float32's resolution at the mean: no information, only rounding
-
+CONSTANT_TOLERANCE = 2.0**-22  # a deviation below the resolution of float32 at the mean is rounding, not information
 ROUNDING = float(np.finfo(np.float64).eps)
-
-LONGEST_STEP = 1e3  # in Newton steps: beyond, a flat stretch has been taken for a parabola
-LONGEST_LEAP = 1e2  # from one step to the next
-STEEP = 30.0  # in slopes at 0: where a function grows so fast, Newton's steps come back too slowly
+MAX_STEP = 1e3  # a longer first step means that the curvature belongs to a flat stretch
+MAX_STEP_RATIO = 1e2  # from one step to the next
+STEEP_RATIO = 30.0  # in slopes at 0: where the slope is so steep, Newton's steps return too slowly
 
 
 @dataclass(frozen=True)
 class Normaliser:
-    """z -> (z - centre) x factor; factor = 1 / deviation, 0 for a constant output."""
+    """Normalisation of outputs, z -> (z - centre) x factor; factor = 1 / deviation, or 0 for a constant output."""
 
     centre: FloatArray
     factor: FloatArray
 
 
-def normaliser(total_weight: float, n_rows: float, sums: FloatArray) -> Normaliser:
-    """The sample mean and deviation of each output, from [sum w z ; sum w z^2], N = sum w, n rows with a weight.
+def make_normaliser(total_weight: float, n_rows: float, sums: FloatArray) -> Normaliser:
+    """Compute the sample mean and deviation of each output from `sums` = [sum w z ; sum w z^2], (2, K), and N = sum w.
 
-    variance = (sum w z^2 - N mean^2) / (N - 1): weights count rows, so weight 2 is the row twice. Where weights are
-    shares of a row (N below n), N (n - 1) / n takes the place of N - 1: their scale then changes nothing. A constant
-    output is normalised to 0 for every row.
+    variance = (sum w z^2 - N mean^2) / (N - 1): weights count rows, so weight 2 is the row twice. If weights are
+    fractions of a row (N below n, the rows with a weight), N (n - 1) / n replaces N - 1, so that their scale does not
+    matter. A constant output is normalised to 0 for every row.
 
-    >>> normaliser(3.0, 3, np.array([[6.0, 3.0], [14.0, 3.0]]))
+    >>> make_normaliser(3.0, 3, np.array([[6.0, 3.0], [14.0, 3.0]]))
     Normaliser(centre=array([2., 1.], dtype=float32), factor=array([1., 0.], dtype=float32))
     """
     mean = sums[0] / total_weight
     freedom = max(total_weight - 1.0, total_weight * (n_rows - 1.0) / n_rows)
     variance = (sums[1] - total_weight * mean**2) / (freedom or 1.0)
     deviation = np.sqrt(np.maximum(variance, 0.0))
-    constant = deviation <= CONSTANT * np.abs(mean)
+    constant = deviation <= CONSTANT_TOLERANCE * np.abs(mean)
     factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
     return Normaliser(mean.astype(MEMBERSHIP), factor.astype(MEMBERSHIP))
 
 
 def solve_head(
-    A: FloatArray, B: FloatArray, reg_lambda: float, reg_form: str = "relative", rounding: float | None = None
+    A: FloatArray,
+    B: FloatArray,
+    reg_lambda: float,
+    reg_form: str = "relative",
+    rounding: float | None = None,
+    diagonal: bool = False,
 ) -> FloatArray:
-    """head = -(A + lambda I)^-1 B, with lambda = reg_lambda x mean diagonal of A unless reg_form is "absolute".
+    """Solve head = -(A + lambda I)^-1 B, with lambda = reg_lambda x mean diagonal of A unless reg_form is "absolute".
 
-    A is K x K, or C x K x K with one system per column of B. `rounding` is how exact A is, relative to its largest
-    eigenvalue; None: as exact as float64 sums.
+    Parameters
+    ----------
+    A : ndarray of shape (K, K), or (C, K, K) with one system for each column of B
+        Only the diagonal, (K,) or (C, K), where `diagonal` is set.
+    B : ndarray of shape (K, C)
+    reg_lambda : float
+    reg_form : {"relative", "absolute"}
+    rounding : float, optional
+        How exact A is, relative to its largest eigenvalue; None: as exact as float64 sums.
+    diagonal : bool
 
+    Returns
+    -------
+    ndarray of shape (K, C), float32
+
+    Examples
+    --------
     >>> solve_head(np.diag([1.0, 3.0]), np.array([[2.0], [8.0]]), reg_lambda=0.5).ravel()
     array([-1., -2.], dtype=float32)
+    >>> solve_head(np.array([1.0, 3.0]), np.array([[2.0], [8.0]]), reg_lambda=0.5, diagonal=True).ravel()
+    array([-1., -2.], dtype=float32)
     """
+    if diagonal:
+        A, B = np.asarray_chkfinite(A), np.asarray_chkfinite(B)  # as Cholesky does
+        A = A.reshape(-1, len(B)).T  # K x 1, or K x C
+        system = A + reg_lambda * (A.mean(axis=0) if reg_form == "relative" else 1.0)
+        usable = system > (ROUNDING if rounding is None else rounding) * system.max(axis=0, initial=0.0)
+        return _to_head(-np.divide(B, system, out=np.zeros_like(B), where=usable & np.ones_like(B, dtype=bool)))
     if A.ndim == 3:
         heads = [solve_head(A[c], B[:, c : c + 1], reg_lambda, reg_form, rounding) for c in range(len(A))]
         return np.concatenate(heads, axis=1)
@@ -69,31 +94,31 @@ def solve_head(
     try:
         factor, lower = scipy.linalg.cho_factor(system, lower=True)
     except scipy.linalg.LinAlgError:
-        return _least_norm(system, B, rounding)
+        return _solve_least_norm(system, B, rounding)
     pivots = np.diag(factor)
-    if (pivots.min() / pivots.max()) ** 2 < rounding:  # factored, but out of rounding errors
-        return _least_norm(system, B, rounding)
-    return _head(-scipy.linalg.cho_solve((factor, lower), B))
+    if (pivots.min() / pivots.max()) ** 2 < rounding:  # positive definite by rounding errors only
+        return _solve_least_norm(system, B, rounding)
+    return _to_head(-scipy.linalg.cho_solve((factor, lower), B))
 
 
-def _least_norm(system: FloatArray, B: FloatArray, rounding: float) -> FloatArray:
-    """The fallback when Cholesky finds the system not positive definite (dead or equal outputs without a penalty).
+def _solve_least_norm(system: FloatArray, B: FloatArray, rounding: float) -> FloatArray:
+    """Solve a system that is not positive definite, as with constant or equal outputs and no penalty.
 
-    The step is taken in the directions whose eigenvalue is above rounding, and left at zero in all others.
+    The step is taken along the eigenvectors whose eigenvalue is above rounding, and is 0 along all others.
     """
     values, vectors = scipy.linalg.eigh(system)
     usable = values > rounding * max(values[-1], 0.0)
     V = vectors[:, usable]
-    return _head(-(V @ ((V.T @ B) / values[usable, None])))
+    return _to_head(-(V @ ((V.T @ B) / values[usable, None])))
 
 
-def _head(solution: FloatArray) -> FloatArray:
-    # Stored row by row, as the product P W reads it; LAPACK answers column by column.
+def _to_head(solution: FloatArray) -> FloatArray:
+    # Row by row, as the product P W reads it; the result of LAPACK is column by column.
     return np.ascontiguousarray(solution, dtype=HEAD)
 
 
-class Tried(NamedTuple):
-    """A step, and the slope and curvature there; of an end of the bracket that was not tried, infinities."""
+class LinePoint(NamedTuple):
+    """A step length, and the slope and the curvature there; infinite for an end of the bracket that was not tried."""
 
     alpha: float
     slope: float
@@ -103,117 +128,121 @@ class Tried(NamedTuple):
 def minimise_convex(
     along: Callable[[float], tuple[float, float]],
     most: int = 8,
-    enough: float = 0.1,
+    tolerance: float = 0.1,
     slope_at_zero: float | None = None,
 ) -> float:
-    """The step at which the slope of a convex function has fallen to `enough` of what it is at 0.
+    """Find the step at which the slope of a convex function has fallen to `tolerance` times the slope at 0.
 
-    `along` gives slope and curvature. Whoever knows the slope at 0 already, and expects 1 to be about right, says so.
+    `along` returns slope and curvature at a step. With `slope_at_zero`, 0 is not evaluated and the search begins at 1.
 
-    Newton's steps are taken as long as slopes bear the curvature out. It may be no more than a bound, or wrong by
-    any factor: then steps grow until the slope turns, and from there on slopes alone say where to go. The answer is 0
-    only if the function ascends however short the step is, as it may at a kink.
+    Newton's steps are taken as long as the slopes confirm the curvature, which may be a bound only, or wrong by any
+    factor. Otherwise steps grow until the slope changes its sign, and then the slopes alone are used. The result is 1
+    if the function does not descend at 0, and 0 if even the shortest step ascends, as at a kink.
     """
-    now, to = Tried(0.0, 0.0 if slope_at_zero is None else slope_at_zero), 1.0
+    point, step = LinePoint(0.0, 0.0 if slope_at_zero is None else slope_at_zero), 1.0
     if slope_at_zero is None:
-        now = Tried(0.0, *along(0.0))
-        to = min(-now.slope / now.curvature, LONGEST_STEP) if now.curvature > 0.0 else 0.0
-    if not now.slope < 0.0 < to:
+        point = LinePoint(0.0, *along(0.0))
+        step = min(-point.slope / point.curvature, MAX_STEP) if point.curvature > 0.0 else 0.0
+    if not point.slope < 0.0 < step:
         return 1.0
-    first, low, high, by_newton = now.slope, now, Tried(math.inf, math.inf), True
-    for tried in range(1, 3 * most + 1):
-        before, now = now, Tried(to, *map(float, along(to)))
-        if abs(now.slope) <= -enough * first:
-            return now.alpha
-        if now.slope < 0.0:
-            hardly, low = now.slope < 0.5 * low.slope, now
+    first, low, high, by_newton = point.slope, point, LinePoint(math.inf, math.inf), True
+    for n_tried in range(1, 3 * most + 1):
+        before, point = point, LinePoint(step, *map(float, along(step)))
+        if abs(point.slope) <= -tolerance * first:
+            return point.alpha
+        if point.slope < 0.0:
+            hardly, low = point.slope < 0.5 * low.slope, point
         else:
-            hardly, high = not now.slope <= 0.5 * high.slope, now
-        if tried >= most and low.alpha > 0.0:
+            hardly, high = not point.slope <= 0.5 * high.slope, point
+        if n_tried >= most and low.alpha > 0.0:
             break
-        sound, steep = _is_sound(before, now), now.slope > -STEEP * first
-        newton = now.alpha - now.slope / now.curvature if now.curvature > 0.0 else math.inf
-        newton = min(newton, LONGEST_LEAP * now.alpha)
-        trusted = sound and not steep and low.alpha < newton < high.alpha
+        consistent, steep = _is_curvature_consistent(before, point), point.slope > -STEEP_RATIO * first
+        newton = point.alpha - point.slope / point.curvature if point.curvature > 0.0 else math.inf
+        newton = min(newton, MAX_STEP_RATIO * point.alpha)
+        trusted = consistent and not steep and low.alpha < newton < high.alpha
         if trusted:
-            to = newton
+            step = newton
         elif high.alpha == math.inf:
-            to = _beyond(before, now)
-        elif (sound and steep) or (hardly and not by_newton):
-            to = _middle(low, high)
+            step = _extrapolate(before, point)
+        elif (consistent and steep) or (hardly and not by_newton):
+            step = _geometric_middle(low, high)
         else:
-            to = _crossing(low, high)
+            step = _interpolate(low, high)
         by_newton = trusted
-        if not low.alpha < to < high.alpha:  # there are no numbers left in between
+        if not low.alpha < step < high.alpha:  # no float64 is left in between
             break
-    descends = low.alpha * low.slope + (high.alpha - low.alpha) * high.slope < 0.0  # at most, from 0 to high
+    descends = low.alpha * low.slope + (high.alpha - low.alpha) * high.slope < 0.0  # an upper bound, from 0 to high
     return high.alpha if descends and high.slope < -low.slope else low.alpha
 
 
-def minimise_together(
+def minimise_over_workers(
     collective: Collective,
     along: Callable[[float], FloatArray],
-    enough: float = 0.1,
+    tolerance: float = 0.1,
     slope_at_zero: float | None = None,
 ) -> float:
-    """`minimise_convex` of a function that is a sum over all workers' rows; `along` gives what this worker's add.
+    """Run `minimise_convex` for a sum over all workers' rows, of which `along` returns the part of this worker.
 
-    The root searches, and tells the others what to try: were each to search by itself, a last bit in which processors
-    differ could make one of them stop while others wait for it. A try takes two numbers up and two down. Whether the
-    slope at 0 is known must be the same on all workers; what it is only matters at the root.
+    The root searches and broadcasts each step to try: if every worker searched for itself, processors that differ in a
+    last bit could make one stop while others wait for it. A try sums two numbers and broadcasts two. Either all workers
+    give `slope_at_zero` or none; its value matters on the root only.
     """
-    first = 0.0 if slope_at_zero is None else 1.0  # where every search begins: nobody has to be told
+    first = 0.0 if slope_at_zero is None else 1.0  # every search begins here, so it need not be broadcast
     at_first = collective.sum(along(first), root=0)
 
-    def told(alpha: float, found: bool) -> tuple[float, bool]:
-        alpha, over = collective.broadcast(np.array([alpha, float(found)])).tolist()
-        return alpha, bool(over)
+    def broadcast_step(alpha: float, found: bool) -> tuple[float, bool]:
+        alpha, found = collective.broadcast(np.array([alpha, float(found)])).tolist()
+        return alpha, bool(found)
 
-    def of_all(alpha: float) -> tuple[float, float]:  # no step is asked for twice
-        slope, curvature = at_first if alpha == first else collective.sum(along(told(alpha, False)[0]), root=0)
+    def sum_over_workers(alpha: float) -> tuple[float, float]:  # no step is evaluated twice
+        if alpha == first:
+            slope, curvature = at_first
+        else:
+            slope, curvature = collective.sum(along(broadcast_step(alpha, False)[0]), root=0)
         return float(slope), float(curvature)
 
     if collective.rank == 0:
-        return told(minimise_convex(of_all, enough=enough, slope_at_zero=slope_at_zero), True)[0]
-    alpha, found = told(first, False)
+        alpha = minimise_convex(sum_over_workers, tolerance=tolerance, slope_at_zero=slope_at_zero)
+        return broadcast_step(alpha, True)[0]
+    alpha, found = broadcast_step(first, False)
     while not found:
         collective.sum(along(alpha), root=0)
-        alpha, found = told(alpha, False)
+        alpha, found = broadcast_step(alpha, False)
     return alpha
 
 
-def _is_sound(a: Tried, b: Tried) -> bool:
-    """Whether the curvatures of two steps are those of the slopes between them, within a factor of two.
+def _is_curvature_consistent(a: LinePoint, b: LinePoint) -> bool:
+    """Return whether the curvatures of two steps agree with their slopes within a factor of two.
 
-    Their logarithmic mean is compared, which is the mean curvature where curvature grows exponentially.
+    The logarithmic mean of the curvatures is compared, which is exact if the curvature grows exponentially.
     """
-    if a.alpha == 0.0 and math.isnan(a.curvature):  # nobody said what it is
+    if a.alpha == 0.0 and math.isnan(a.curvature):  # the curvature at 0 is not known
         return True
     ratio = b.curvature / a.curvature if a.curvature > 0.0 else 0.0
     if not ratio > 0.0:
         return False
-    said = a.curvature * ((ratio - 1.0) / math.log(ratio) if abs(ratio - 1.0) > 1e-6 else 1.0)
-    return 0.5 * said <= _bend(a, b) <= 2.0 * said
+    mean = a.curvature * ((ratio - 1.0) / math.log(ratio) if abs(ratio - 1.0) > 1e-6 else 1.0)
+    return 0.5 * mean <= _secant_curvature(a, b) <= 2.0 * mean
 
 
-def _bend(a: Tried, b: Tried) -> float:
-    """The mean curvature from one step to another."""
+def _secant_curvature(a: LinePoint, b: LinePoint) -> float:
+    """Return the mean curvature between two steps."""
     return (b.slope - a.slope) / (b.alpha - a.alpha)
 
 
-def _beyond(before: Tried, now: Tried) -> float:
-    """A longer step: where the slope would turn if it went on as it did."""
-    bend = _bend(before, now)
-    to = now.alpha - now.slope / bend if bend > 0.0 else math.inf
-    return min(max(to, 2.0 * now.alpha), LONGEST_LEAP * now.alpha)
+def _extrapolate(before: LinePoint, point: LinePoint) -> float:
+    """Return a longer step, at which the slope would be 0 if it changed at the same rate."""
+    curvature = _secant_curvature(before, point)
+    step = point.alpha - point.slope / curvature if curvature > 0.0 else math.inf
+    return min(max(step, 2.0 * point.alpha), MAX_STEP_RATIO * point.alpha)
 
 
-def _crossing(low: Tried, high: Tried) -> float:
-    """Where a straight line between the slopes of the bracket's ends is 0 (regula falsi)."""
-    to = max(low.alpha - low.slope / _bend(low, high), high.alpha / LONGEST_LEAP)
-    return to if low.alpha < to < high.alpha else _middle(low, high)
+def _interpolate(low: LinePoint, high: LinePoint) -> float:
+    """Return the step at which a straight line between the slopes at the ends of the bracket is 0 (regula falsi)."""
+    step = max(low.alpha - low.slope / _secant_curvature(low, high), high.alpha / MAX_STEP_RATIO)
+    return step if low.alpha < step < high.alpha else _geometric_middle(low, high)
 
 
-def _middle(low: Tried, high: Tried) -> float:
-    """A step inside the bracket, by orders of magnitude: too long ones may be far too long."""
+def _geometric_middle(low: LinePoint, high: LinePoint) -> float:
+    """Return the middle of the bracket by orders of magnitude: its upper end may be far too long."""
     return math.sqrt(low.alpha) * math.sqrt(high.alpha) if low.alpha > 0.0 else 0.1 * high.alpha

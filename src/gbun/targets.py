@@ -1,69 +1,56 @@
-"""Targets as the loop wants them: numbers, the objective that fits them, and the names of their classes."""
+"""Targets and weights as boosting needs them: y as numbers, its objective, the classes that the numbers stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.agreement import ALONE, by_value, decided, listed, together
-from gbun.arrays import real_numbers
+from gbun.agreement import SINGLE_WORKER, decide_at_root, format_groups, group_ranks, run_or_raise_everywhere
+from gbun.arrays import to_real_numbers
 from gbun.collectives import Collective
 from gbun.config import Parameters
-from gbun.data.buckets import distinct
+from gbun.data.buckets import estimate_distinct
 from gbun.dtypes import FloatArray
-from gbun.objectives import (
-    OBJECTIVES,
-    Custom,
-    Huber,
-    Logistic,
-    MultiLogistic,
-    MultiSquaredError,
-    Objective,
-    Quantile,
-    Softmax,
-    SquaredError,
-    TorchLoss,
-    Tweedie,
-)
+from gbun.objectives import Objective, choose_class_objective, choose_number_objective
+from gbun.objectives.selection import CLASSIFICATION as CLASSIFICATION
 
-CLASSIFICATION = ("logistic", "softmax")
-MANY_LABELS, MOST_LABELS = 2**16, 2**22  # more numbers than many are counted before they are told to others as labels
-GROUPS = {"U": "words", "T": "words", "S": "bytes", "O": "objects"}  # by kind of dtype; all others are numbers
-TYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "T": "str", "S": "bytes"}
+MAX_UNCOUNTED_LABELS = 2**16  # above, different numbers are counted before workers exchange them as labels
+MAX_LABELS = 2**22
+LABEL_GROUPS = {"U": "words", "T": "words", "S": "bytes", "O": "objects"}  # by kind of dtype; all others are numbers
+TYPE_NAMES = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "T": "str", "S": "bytes"}
 
 
 @dataclass(frozen=True)
 class Target:
-    """y in float64 (class codes for classification), its task, its objective and the classes the codes stand for."""
+    """Targets of a training: y in float64 (class codes for classification), the task, the objective, the classes."""
 
     y: FloatArray
     task: str
     objective: Objective
     classes: NDArray[Any] | None = None
 
-    def encode(self, y: Any, name: str = "y", collective: Collective = ALONE) -> FloatArray:
-        """Other targets (of an evaluation set) in the same coding."""
-        array = together(collective, lambda: target_array(y, name))
-        if collective.size > 1 and not len(array):
+    def encode(self, y: Any, name: str = "y", collective: Collective = SINGLE_WORKER) -> FloatArray:
+        """Return other targets, those of an evaluation set, in the same coding."""
+        array = run_or_raise_everywhere(collective, lambda: to_target_array(y, name))
+        if not len(array):  # without rows, y has no dtype and no columns
             array = np.zeros((0, *self.y.shape[1:]), dtype=np.float64 if self.classes is None else self.classes.dtype)
         if self.classes is not None:
-            return together(collective, lambda: self._codes(array, name))
-        values = together(collective, lambda: numbers_of(array, name))
-        check_size(values, name, collective)
-        return together(collective, lambda: self._shaped(values, name))
+            return run_or_raise_everywhere(collective, lambda: self._encode_classes(array, name))
+        values = run_or_raise_everywhere(collective, lambda: to_numbers(array, name))
+        check_magnitude(values, name, collective)
+        return run_or_raise_everywhere(collective, lambda: self._check_shape(values, name))
 
-    def _shaped(self, values: FloatArray, name: str) -> FloatArray:
+    def _check_shape(self, values: FloatArray, name: str) -> FloatArray:
         if values.shape[1:] != self.y.shape[1:]:
             raise ValueError(
                 f"{name} must have shape (n{', ' if values.ndim > 1 else ''}...) as in training, got {values.shape}"
             )
         return values
 
-    def _codes(self, labels: NDArray[Any], name: str) -> FloatArray:
+    def _encode_classes(self, labels: NDArray[Any], name: str) -> FloatArray:
         assert self.classes is not None
         codes = np.searchsorted(self.classes, labels).clip(max=len(self.classes) - 1)
         unseen = np.unique(labels[self.classes[codes] != labels])
@@ -75,40 +62,87 @@ class Target:
         return codes.astype(np.float64)
 
 
+@dataclass(frozen=True)
+class GlobalTarget:
+    """The dtype and the number of rows of the targets of all workers, if they were one array."""
+
+    dtype: np.dtype[Any]
+    n_rows: int
+
+
 def make_target(
     parameters: Parameters,
     y: Any,
     task: str | None,
     classes: NDArray[Any] | None = None,
-    collective: Collective = ALONE,
+    collective: Collective = SINGLE_WORKER,
 ) -> Target:
-    """Read y for `task` ("classification", "regression" or None: told by the objective, then by y's type).
+    """Read y and choose its objective; what depends on y depends on the rows of all workers.
 
-    `classes` fixes the coding, as continuing from a model must. What is found out of y is that of all workers' rows.
+    Parameters
+    ----------
+    parameters : Parameters
+    y : array-like of shape (n,) or (n, C)
+        This worker's share.
+    task : {"classification", "regression"}, optional
+        None: the task of the objective, or of the dtype of y if the objective is "auto".
+    classes : ndarray, optional
+        The coding of the labels, if training continues from a model.
+    collective : Collective
+
+    Returns
+    -------
+    Target
     """
-    own, name = together(collective, lambda: target_array(y, "y")), parameters.objective
-    array, whole = own, Whole(own.dtype, len(own))
-    if collective.size > 1:
-        array, whole = _agreed(own, task, name, collective)
-    task = task or _task_of(name, whole.dtype.kind)
+    array = run_or_raise_everywhere(collective, lambda: to_target_array(y, "y"))
+    array, global_target = _decide_target_type(array, task, parameters.objective, collective)
+    task = task or _infer_task(parameters.objective, global_target.dtype.kind)
     if task == "classification" and array.ndim == 2:
         task = "multilabel"
     if task == "classification":
-        return _classes(parameters, array, classes, whole, collective)
-    values = together(collective, lambda: numbers_of(array, "y"))
-    check_size(values, "y", collective)
-    return together(collective, lambda: _numbers(parameters, values, task))
+        return _make_class_target(parameters, array, classes, global_target, collective)
+    values = run_or_raise_everywhere(collective, lambda: to_numbers(array, "y"))
+    check_magnitude(values, "y", collective)
+    return run_or_raise_everywhere(collective, lambda: _make_number_target(parameters, values, task))
 
 
-def _numbers(parameters: Parameters, values: FloatArray, task: str) -> Target:
+def _make_number_target(parameters: Parameters, values: FloatArray, task: str) -> Target:
     if task == "multilabel" and not np.isin(values, (0.0, 1.0)).all():
         raise ValueError("y with several columns must hold labels of 0 and 1, one column a label")
-    objective = _objective(parameters, task, values)
+    objective = choose_number_objective(parameters, task, values)
     objective.check_target(values)
     return Target(values, task, objective)
 
 
-def _task_of(objective: Any, kind: str) -> str:
+def _make_class_target(
+    parameters: Parameters,
+    y: NDArray[Any],
+    classes: NDArray[Any] | None,
+    global_target: GlobalTarget,
+    collective: Collective,
+) -> Target:
+    def find_local_labels() -> NDArray[Any]:
+        if y.dtype.kind == "f" and not np.isfinite(y).all():
+            raise ValueError("y has labels that are NaN or infinite; drop or fill those rows")
+        check_labels(y)
+        return np.unique(y) if classes is None else classes
+
+    labels = run_or_raise_everywhere(collective, find_local_labels)
+    if classes is None:  # labels of a single worker are not sent, so they may be of any type
+        classes = labels if collective.size == 1 else _collect_labels(labels, global_target, collective)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y must have at least 2 classes to tell apart, got only one class: {classes[:1].tolist()}; "
+            "check how the rows were selected"
+        )
+    if len(classes) > 50 and len(classes) > global_target.n_rows // 2 and global_target.dtype.kind == "f":
+        raise ValueError(_too_many_classes_message(str(len(classes)), global_target))
+    objective = choose_class_objective(parameters, len(classes))
+    target = Target(np.zeros(0), "classification", objective, classes)
+    return replace(target, y=target.encode(y, collective=collective))
+
+
+def _infer_task(objective: Any, kind: str) -> str:
     if objective in CLASSIFICATION:
         return "classification"
     if objective == "multi_logistic":
@@ -116,184 +150,78 @@ def _task_of(objective: Any, kind: str) -> str:
     return "classification" if objective == "auto" and kind in "OUSTb" else "regression"
 
 
-@dataclass(frozen=True)
-class Whole:
-    """The targets of all workers, were they one array: its dtype and number of rows."""
+def _decide_target_type(
+    y: NDArray[Any], task: str | None, objective: Any, collective: Collective
+) -> tuple[NDArray[Any], GlobalTarget]:
+    """Agree on the columns and the dtype of y; return y, with those of the other workers if it has no rows."""
 
-    dtype: np.dtype[Any]
-    n_rows: int
-
-
-def _agreed(y: NDArray[Any], task: str | None, objective: Any, collective: Collective) -> tuple[NDArray[Any], Whole]:
-    """y, which follows the others where it has no rows, and the array of which it is a share."""
-
-    def decide(said: list[Any]) -> tuple[Any, str, int]:
-        telling = {rank: one for rank, one in enumerate(said) if one[0]}
-        columns = by_value({rank: one[1] for rank, one in telling.items()})
+    def decide(messages: list[Any]) -> tuple[Any, str, int]:
+        with_rows = {rank: message for rank, message in enumerate(messages) if message[0]}
+        columns = group_ranks({rank: message[1] for rank, message in with_rows.items()})
         if len(columns) > 1:
-            raise ValueError(f"y must have the same columns on all workers, got {listed(columns)}")
-        groups = by_value({rank: GROUPS.get(one[2][0], "numbers") for rank, one in telling.items()})
-        if len(groups) > 1 and "objects" not in groups:
-            raise ValueError(f"y must hold labels of one kind, strings or numbers, got {listed(groups)}")
-        dtype = _common([one[2] for one in telling.values()], groups)
-        kinds = {rank: ", ".join(one[3]) for rank, one in telling.items()}
-        labels = columns.keys() == {1} and (task or _task_of(objective, "O")) == "classification"
-        if labels and "objects" in groups and len(by_value(kinds)) > 1:
-            raise ValueError(f"y must hold labels of one kind, strings or numbers, got {listed(by_value(kinds))}")
-        return next(iter(columns), 1), dtype, sum(one[0] for one in said)
+            raise ValueError(f"y must have the same columns on all workers, got {format_groups(columns)}")
+        groups = group_ranks({rank: LABEL_GROUPS.get(m[2][0], "numbers") for rank, m in with_rows.items()})
+        type_names = group_ranks({rank: ", ".join(message[3]) for rank, message in with_rows.items()})
+        has_objects = "objects" in groups
+        are_labels = columns.keys() == {1} and (task or _infer_task(objective, "O")) == "classification"
+        for kinds, must_agree in ((groups, not has_objects), (type_names, has_objects and are_labels)):
+            if must_agree and len(kinds) > 1:
+                raise ValueError(f"y must hold labels of one kind, strings or numbers, got {format_groups(kinds)}")
+        dtypes = [message[2] for message in with_rows.values()]
+        dtype = "O" if has_objects else "T" if "T" in dtypes else str(np.result_type(*(dtypes or ["f8"])).str)
+        return next(iter(columns), 1), dtype, sum(message[0] for message in messages)
 
-    kinds = [TYPES.get(y.dtype.kind, "")] if y.dtype.kind != "O" or y.ndim == 2 else sorted(_types(y))
-    said = len(y), 1 if y.ndim == 1 else y.shape[1], _dtype_name(y.dtype), kinds
-    n_columns, dtype, n_rows = decided(collective, said, decide)
-    whole = Whole(_dtype(dtype), n_rows)
-    return y if len(y) else np.zeros((0, n_columns) if n_columns != 1 else 0, dtype=whole.dtype), whole
-
-
-def _common(dtypes: list[str], groups: Mapping[str, Any]) -> str:
-    """The dtype of arrays of these dtypes put together."""
-    if "objects" in groups:
-        return "O"
-    return "T" if "T" in dtypes else str(np.result_type(*(dtypes or ["f8"])).str)
+    kind = y.dtype.kind
+    names = [TYPE_NAMES.get(kind, "")] if kind != "O" or y.ndim == 2 else sorted(_type_names(y))
+    dtype_name = kind if kind in "OT" else y.dtype.str.lstrip("<>|=")
+    message = len(y), 1 if y.ndim == 1 else y.shape[1], dtype_name, names
+    n_columns, dtype_name, n_rows = decide_at_root(collective, message, decide)
+    dtype = np.dtypes.StringDType() if dtype_name == "T" else np.dtype(dtype_name)
+    if not len(y):
+        y = np.zeros((0, n_columns) if n_columns != 1 else 0, dtype=dtype)
+    return y, GlobalTarget(dtype, n_rows)
 
 
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return dtype.kind if dtype.kind in "OT" else dtype.str.lstrip("<>|=")
+def _collect_labels(labels: NDArray[Any], global_target: GlobalTarget, collective: Collective) -> NDArray[Any]:
+    """Return the sorted labels of all workers, unless they are floats that are nearly all different."""
+    kind, dtype = global_target.dtype.kind, global_target.dtype
+    if kind == "f" and collective.sum(np.array([float(len(labels))]))[0] > MAX_UNCOUNTED_LABELS:
+        about = estimate_distinct(labels.astype(np.float64).view(np.int64), collective)
+        if about > min(0.6 * global_target.n_rows, MAX_LABELS):
+            raise ValueError(_too_many_classes_message(f"about {about:.0f}", global_target))
+    local = np.char.decode(labels, "latin-1") if kind == "S" and len(labels) else labels.astype(dtype)
+    plain_labels = run_or_raise_everywhere(collective, lambda: _to_plain_labels(local.tolist()))
+    union = decide_at_root(collective, plain_labels, lambda lists: sorted({label for one in lists for label in one}))
+    return np.array([label.encode("latin-1") if kind == "S" else label for label in union], dtype=dtype)
 
 
-def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtypes.StringDType() if name == "T" else np.dtype(name)
-
-
-def _classes(
-    parameters: Parameters, y: NDArray[Any], classes: NDArray[Any] | None, whole: Whole, collective: Collective
-) -> Target:
-    own = together(collective, lambda: _checked(y) if classes is not None else np.unique(_checked(y)))
-    if classes is None:
-        classes = own if collective.size == 1 else _all_labels(own, whole, collective)
-    if len(classes) < 2:
-        raise ValueError(
-            f"y must have at least 2 classes to tell apart, got only one class: {classes[:1].tolist()}; "
-            "check how the rows were selected"
-        )
-    if len(classes) > 50 and len(classes) > whole.n_rows // 2 and whole.dtype.kind == "f":
-        raise ValueError(_no_classes(str(len(classes)), whole))
-    objective = parameters.objective
-    chosen: Objective
-    if isinstance(objective, str):
-        if objective not in ("auto", *CLASSIFICATION):
-            raise ValueError(f"objective for classes must be 'auto', 'logistic' or 'softmax', got {objective!r}")
-        if objective == "logistic" and len(classes) > 2:
-            raise ValueError(f"objective='logistic' takes 2 classes, y has {len(classes)}; use 'softmax' or 'auto'")
-        binary = len(classes) == 2 and objective != "softmax"
-        chosen = Logistic() if binary else Softmax(len(classes), parameters.hessian == "shared")
-    else:
-        chosen = _custom(objective, 1, "logistic") if len(classes) == 2 else _custom(objective, len(classes), "softmax")
-    target = Target(np.zeros(0), "classification", chosen, classes)
-    return Target(target.encode(y, collective=collective), "classification", chosen, classes)
-
-
-def _checked(y: NDArray[Any]) -> NDArray[Any]:
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError("y has labels that are NaN or infinite; drop or fill those rows")
-    check_labels(y)
-    return y
-
-
-def _all_labels(labels: NDArray[Any], whole: Whole, collective: Collective) -> NDArray[Any]:
-    """Those that any worker has, sorted. Numbers that are as good as all different stay where they are."""
-    kind, dtype = whole.dtype.kind, whole.dtype
-    if kind == "f" and collective.sum(np.array([float(len(labels))]))[0] > MANY_LABELS:
-        about = distinct(labels.astype(np.float64).view(np.int64), collective)
-        if about > min(0.6 * whole.n_rows, MOST_LABELS):
-            raise ValueError(_no_classes(f"about {about:.0f}", whole))
-    own = np.char.decode(labels, "latin-1") if kind == "S" and len(labels) else labels.astype(dtype)
-    told = together(collective, lambda: _tellable(own.tolist()))
-    found = decided(collective, told, lambda said: sorted({label for one in said for label in one}))
-    return np.array([label.encode("latin-1") if kind == "S" else label for label in found], dtype=dtype)
-
-
-def _tellable(labels: list[Any]) -> list[Any]:
+def _to_plain_labels(labels: list[Any]) -> list[Any]:
     labels = [label.item() if isinstance(label, np.generic) else label for label in labels]
-    other = next((label for label in labels if type(label) not in (bool, int, float, str)), None)
-    if other is not None:
-        raise ValueError(f"y must hold strings, numbers or truth values for labels, got {type(other).__name__}")
+    unknown = next((label for label in labels if type(label) not in (bool, int, float, str)), None)
+    if unknown is not None:
+        raise ValueError(f"y must hold strings, numbers or truth values for labels, got {type(unknown).__name__}")
     return labels
 
 
-def _no_classes(n_labels: str, whole: Whole) -> str:
-    return f"y has {n_labels} different values in {whole.n_rows} rows: these are numbers, not classes; use a regressor"
+def _too_many_classes_message(n_labels: str, target: GlobalTarget) -> str:
+    return f"y has {n_labels} different values in {target.n_rows} rows: these are numbers, not classes; use a regressor"
 
 
-def check_labels(y: Any) -> None:
-    """Labels of several kinds cannot be sorted, and a missing one is none of them."""
-    array = target_array(y, "y")
-    kinds = sorted(_types(array)) if array.dtype.kind == "O" and array.ndim == 1 else []
-    if len(kinds) > 1:
+def check_labels(y: NDArray[Any]) -> None:
+    """Raise a ValueError if labels, as `to_target_array` returns them, are of several types, as missing ones are."""
+    types = sorted(_type_names(y)) if y.dtype.kind == "O" and y.ndim == 1 else []
+    if len(types) > 1:
         raise ValueError(
-            f"y must hold labels of one kind, strings or numbers, got {kinds} in it; fill the missing ones"
+            f"y must hold labels of one kind, strings or numbers, got {types} in it; fill the missing ones"
         )
 
 
-def _types(array: NDArray[Any]) -> set[str]:
+def _type_names(array: NDArray[Any]) -> set[str]:
     return {type(value).__name__ for value in array}
 
 
-def _objective(parameters: Parameters, task: str, y: FloatArray) -> Objective:
-    name = parameters.objective
-    if not isinstance(name, str):
-        return _custom(name, 1 if y.ndim == 1 else y.shape[1], "logistic" if task == "multilabel" else "identity")
-    if name == "auto":
-        name = "multi_logistic" if task == "multilabel" else "squared_error"
-    if name in CLASSIFICATION:
-        raise ValueError(f"objective={name!r} is for classifiers; this is a {task} task")
-    if name == "multi_logistic" or task == "multilabel":
-        if name != "multi_logistic" or y.ndim != 2:
-            raise ValueError(
-                "several 0/1 labels take objective='multi_logistic' and y with a column a label, "
-                f"got {name!r} and y of shape {y.shape}"
-            )
-        return MultiLogistic(parameters.hessian == "shared")
-    if y.ndim == 2 or name == "multi_squared_error":
-        if name not in ("squared_error", "multi_squared_error"):
-            raise ValueError(f"objective={name!r} takes one target, y has {y.shape[1]} columns")
-        return MultiSquaredError() if y.ndim == 2 else SquaredError()
-    special: dict[str, Objective] = {
-        "huber": Huber(parameters.huber_delta),
-        "quantile": Quantile(parameters.quantile),
-        "tweedie": Tweedie(parameters.tweedie_power),
-    }
-    return special[name] if name in special else OBJECTIVES[name]()
-
-
-def _custom(objective: Any, outputs: int, link: str) -> Objective:
-    """`outputs` and `link` are what the task asks for: with "identity" numbers, otherwise probabilities."""
-    if isinstance(objective, TorchLoss):
-        return objective.resolved(outputs, link) if link == "identity" else _of_labels(objective, outputs, link)
-    if isinstance(objective, Objective) and type(objective) in OBJECTIVES.values():
-        return objective
-    if callable(objective):
-        return Custom(objective, outputs, link)
-    raise ValueError(
-        "objective must be a name or a function (y, scores, weight) -> (gradient, Hessian), or a gbun.TorchLoss, "
-        f"got {objective!r}"
-    )
-
-
-def _of_labels(objective: TorchLoss, outputs: int, link: str) -> TorchLoss:
-    """A loss of classes or labels, whose scores must be as many as they are and become probabilities."""
-    if outputs == 1 and objective.outputs == 2:  # a score for each of two classes, where one would do
-        outputs, link = 2, "softmax"
-    if objective.outputs not in (None, outputs):
-        raise ValueError(
-            f"objective must have {outputs} output(s) here, one for each class or label and one for two classes, "
-            f"got outputs={objective.outputs}"
-        )
-    if objective.link not in (None, link, "logistic"):
-        raise ValueError(f"objective must have link={link!r}, which makes probabilities, got {objective.link!r}")
-    return objective.resolved(outputs, link)
-
-
-def target_array(y: Any, name: str) -> NDArray[Any]:
+def to_target_array(y: Any, name: str) -> NDArray[Any]:
+    """Return targets as an array of shape (n,) or (n, C); a single column as a vector, objects that are str as str."""
     if y is None:
         raise ValueError(f"{name} is missing: training and evaluation need targets")
     array = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
@@ -310,7 +238,8 @@ def target_array(y: Any, name: str) -> NDArray[Any]:
     return np.asarray(array)
 
 
-def numbers_of(array: NDArray[Any], name: str) -> FloatArray:
+def to_numbers(array: NDArray[Any], name: str) -> FloatArray:
+    """Return targets as finite float64."""
     try:
         values = array.astype(np.float64)
     except (TypeError, ValueError):
@@ -326,17 +255,18 @@ def numbers_of(array: NDArray[Any], name: str) -> FloatArray:
     return values
 
 
-def check_size(values: FloatArray, name: str, collective: Collective = ALONE) -> None:
-    largest = decided(collective, float(np.abs(values).max(initial=0.0)), max)
+def check_magnitude(values: FloatArray, name: str, collective: Collective = SINGLE_WORKER) -> None:
+    """Raise a ValueError if the targets of all workers are too large or too small for float32."""
+    largest = decide_at_root(collective, float(np.abs(values).max(initial=0.0)), max)
     if largest > 1e30 or 0.0 < largest < 1e-30:
         raise ValueError(f"{name} has values of size {largest:.0e}, beyond what float32 can hold; change its unit")
 
 
-def weight_array(weight: Any, n_rows: int, name: str = "sample_weight", share: bool = False) -> FloatArray:
-    """Weights of the rows: finite, not negative, not all zero unless they are a worker's `share`."""
+def to_weight_array(weight: Any, n_rows: int, name: str = "sample_weight", share: bool = False) -> FloatArray:
+    """Return the weights of the rows: finite, not negative, not all 0 unless they are a worker's `share`."""
     if weight is None:
         return np.ones(n_rows)
-    array = real_numbers(weight, name)
+    array = to_real_numbers(weight, name)
     if array.ndim == 0:
         array = np.full(n_rows, float(array))
     if array.shape != (n_rows,):
@@ -349,5 +279,6 @@ def weight_array(weight: Any, n_rows: int, name: str = "sample_weight", share: b
 
 
 def check_weights(total: float, name: str = "sample_weight") -> None:
+    """Raise a ValueError if the sum of all weights is 0."""
     if not total > 0:
         raise ValueError(f"{name} is zero for every row: nothing to learn from")

@@ -2,8 +2,8 @@
 
     python tests/golden/make_models.py
 
-Each model is stored with rows and the predictions it made for them on the day it was written; test_golden.py loads
-all of them for ever.
+Each model is stored with rows and the predictions it made for them on the day it was written;
+tests/model_io/test_golden.py loads all of them for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import scipy.sparse
 import gbun
 
 FOLDER = Path(__file__).parent
-VERSION = 2
+VERSION = 3
 
 
 def cases() -> dict[str, tuple[dict[str, Any], Any, Any, str]]:
@@ -29,11 +29,14 @@ def cases() -> dict[str, tuple[dict[str, Any], Any, Any, str]]:
     colours = ["warm" if "red" in text else "cold" if "blue" in text else "none" for text in texts]
     counts = rng.poisson(0.4, size=(150, 30)).astype(float)
     numbers = counts[:, 0] - counts[:, 1] + 0.1 * rng.normal(size=150)
+    X = rng.normal(size=(150, 5))
+    classes = np.array(["a", "c", "ß"])[X[:, :3].argmax(axis=1)]
     linear = {"n_neurons": 8, "init": "linear"}
     return {
         "linear_tokens": (linear, texts, np.array(colours), "classification"),
         "linear_counts": ({**linear, "scale": "log+idf+unit"}, scipy.sparse.csr_array(counts), numbers, "regression"),
         "scaled_dense": ({**linear, "scale": "log+max_abs+unit"}, counts, numbers, "regression"),
+        "dense_classes": ({"n_neurons": 24, "group_size": 8}, X, classes, "classification"),
         "start_only": (
             {**linear, "n_estimators": 0}, scipy.sparse.csr_array(counts), (numbers > 0).astype(int), "classification"
         ),

@@ -1,6 +1,7 @@
-"""The weight function once more, from the xxhash package and the formula alone: test_networks.py's oracle.
+"""The weight function once more, from the xxhash package and the formula alone.
 
-Nothing of gbun is imported, so `weights.json` tells whether gbun still draws the networks of old model files.
+That is the oracle of tests/networks/test_simhash.py. Nothing of gbun is imported, so `weights.json` tells whether gbun
+still draws the networks of old model files.
 Run `python tests/golden/make_weights.py` to write the file; a change in it breaks every stored model.
 """
 

@@ -1,14 +1,17 @@
-"""Finished cells as rows of tables."""
+"""Finished cells as rows of tables, and as one picture."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.wide.learners import LEARNERS
-from benchmarks.accuracy.wide.sets import SETS
-from benchmarks.accuracy.wide.store import Finished
-from benchmarks.speed.report import Row
+from benchmarks.accuracy.sets import WIDE_SETS as SETS
+from benchmarks.accuracy.wide.parts import LEARNERS, Finished
+from benchmarks.report import Row, new_figure, save
+from benchmarks.timing import ratio
 
+COLOURS = {"ours": "#1b6ca8", "trees": "#8fb339", "linear": "#e08e45"}
+FAR = 0.15  # a score this much below the best is only written
 TITLES = {
     "defaults": "defaults: test scores of learners as they come, rows as they are in the file",
     "tuned": "tuned: test scores after the same seconds of tuning for each",
@@ -53,11 +56,13 @@ def details(part: str, cells: list[Finished]) -> list[Row]:
             "standing": standing(c, cells),
             "fit": c.get("fit"),
             "predict": c.get("predict"),
-            "MB": _whole(c.get("megabytes")),
+            "MB": c.get("megabytes") and round(c["megabytes"]),
             "validation": _number(c.get("validation")),
             "tried": len(c["attempts"]) if "attempts" in c else None,
             "budget": c["budget"] if part == "tuned" else None,
-            "settings": " ".join(f"{k}={_short(v)}" for k, v in c.get("settings", {}).items()),
+            "settings": " ".join(
+                f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in c.get("settings", {}).items()
+            ),
             "threads": c["threads"],
             "note": c.get("note", ""),
         }
@@ -85,7 +90,7 @@ def race(cells: list[Finished]) -> list[Row]:
             "learner": c["learner"],
             "to reach": _number(c.get("goal")),
             "seconds": c.get("seconds"),
-            "of LightGBM's": _ratio(c.get("seconds"), setters.get(c["data"], {}).get("seconds")),
+            "of LightGBM's": ratio(c.get("seconds"), setters.get(c["data"], {}).get("seconds")),
             "of 300 rounds": _number(setters.get(c["data"], {}).get("best")),
             "seconds ": c.get("last_seconds"),
             "rounds": c.get("rounds"),
@@ -105,13 +110,41 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
+def draw(parts: dict[str, list[Finished]], path: Path) -> None:
+    """A row of panels for each part that has cells, a panel for each set."""
+    present = {part: sorted_cells(cells) for part, cells in parts.items() if cells}
+    names = [n for n in SETS if any(c["data"] == n for cells in present.values() for c in cells)]
+    if not names:
+        return
+    figure = new_figure(2.5 * len(names) + 1.0, 2.6 * len(present))
+    panels = figure.subplots(len(present), len(names), squeeze=False)
+    for line, (part, cells) in zip(panels, present.items(), strict=True):
+        for ax, name in zip(line, names, strict=True):
+            selected = [c for c in cells if c["data"] == name]
+            if not selected:
+                ax.set_axis_off()
+                continue
+            what = "seconds to LightGBM's best" if part == "target" else f"{SETS[name].metric}, {part}"
+            _draw_panel(ax, selected, part == "target")
+            ax.set_title(f"{name}\n{what}", fontsize=8)
+            ax.tick_params(labelsize=7)
+            ax.invert_yaxis()
+    save(figure, path)
 
 
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above and below else None
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _draw_panel(ax: Any, cells: list[Finished], race: bool) -> None:
+    """Bars of scores begin below the worst that is not far from the best: differences are what is to be seen."""
+    if race:
+        floor, values = 0.0, [c.get("seconds") or 0.0 for c in cells]
+        words = [c.get("note") or f"{c['seconds']:.2f} s" for c in cells]
+    else:
+        scores = [c["score"] for c in cells if "score" in c]
+        top = max(scores, default=1.0)
+        low = min((v for v in scores if v > top - FAR), default=0.0)
+        floor = low - max(0.25 * (top - low), 0.002)
+        values = [max(c.get("score", floor) - floor, 0.0) for c in cells]
+        words = [f"{c['score']:.4f}" if "score" in c else c["note"] for c in cells]
+    colours = [COLOURS[LEARNERS[c["learner"]].kind] for c in cells]
+    bars = ax.barh([c["learner"] for c in cells], values, left=floor, color=colours)
+    ax.bar_label(bars, words, fontsize=6, padding=2)
+    ax.set_xlim(floor, floor + 1.45 * max([*values, 1e-9]))

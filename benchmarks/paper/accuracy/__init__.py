@@ -3,49 +3,152 @@
     python -m benchmarks.paper.accuracy --data FOLDER [--sets letter,a9a] [--learners gbun,lightgbm] [--budget 30]
     python -m benchmarks.paper.accuracy --quick
 
-FOLDER has the ten sets and tabular_small as arrays, or the original files of the LIBSVM collection (`libsvm.py`).
+FOLDER has the ten sets and tabular_small as arrays, or the original files of the LIBSVM collection (`sets.py`).
 
-A cell is a learner on a set: an Optuna study of `--budget` seconds on a fifth of the training rows, whose first trial
-has the learner's own defaults, then the best settings on all training rows with several seeds, judged on the test
-rows; what each of these contributes to the score is kept with it. Everyone has the same seconds, the same
-fifth, the same patience and the same rules of the clock (`tuning.py`). A seed is the learner's random state and the
-order of rows; where a learner has neither chance nor use for order (a linear model, LightGBM that takes all columns),
-seeds give about the same model, and the noise is that of test rows.
+A cell is a learner on a set: an Optuna study of `--budget` seconds on the training rows, whose first trial has the
+learner's defaults and whose scores are those of a fifth of the rows; then the best settings on all training rows with
+several seeds, judged on the test rows. What each test row contributes to the score stays in results/paper, the report
+has the outcome of the paired tests. Every learner has the same seconds, the same fifth, the same patience and the same
+limits of time (`tuning.py`). A seed is the learner's random state and the order of rows; where a learner uses neither
+(a linear model, LightGBM that takes all columns), seeds give about the same model, and noise is that of test rows.
 """
 
 from __future__ import annotations
 
-from benchmarks.paper.accuracy.picture import draw
-from benchmarks.paper.accuracy.plan import cells, options
-from benchmarks.paper.accuracy.tables import tables
-from benchmarks.paper.experiment import Experiment
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accuracy.sets import SPLIT_SEED, VALIDATION_SEED
+from benchmarks.cells import Cell, Finding
+from benchmarks.paper.accuracy.sets import PaperSet, plan_sets
+from benchmarks.paper.accuracy.spaces import LEARNERS, fixed_settings, space_of
+from benchmarks.paper.accuracy.tables import PROTOCOL, summarise, tables
+from benchmarks.paper.accuracy.tuning import GRID_SEED, RULES, STUDY_SEED, Tuning, follow_paper, tune
+from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels
+from benchmarks.report import COLOURS, number
 
 TEXT = """\
-The paper tunes GBUN, XGBoost and LightGBM by grid search over model size, shrinkage and L2 penalty with 300 rounds, and
+The paper tunes GBUN, XGBoost and LightGBM by grid search over model size, shrinkage and L2 penalty with 300 rounds. It
 prints the best score on test rows over all rounds and settings. Here each learner, CatBoost and a linear model too, has
-the same seconds of an Optuna study on a fifth of the training rows; its first trial has the learner's own defaults. The
-best settings are trained on all training rows with several seeds and judged on test rows: AUC for two classes, accuracy
-for more, R2 for regression.
+the same seconds of an Optuna study, judged on a fifth of the training rows; the first trial has the learner's defaults.
+The best settings are trained on all training rows with several seeds and judged on test rows: AUC for two classes,
+accuracy for more, R2 for regression.
 
-A trial may take half of the budget, and as much again for a round that is under way; it counts with its best round, and
-that many rounds its settings are trained on all rows. Who has no round by then has no figure. So where a round takes
-long, a figure is of the rounds there was time for, not of what the learner would come to: the table has their number,
-and "python -m benchmarks.accuracy --wide" has the defaults of each learner with more time. Cells have a thread each,
-and as many run side by side as the machine has cores and memory for, which seconds of the curves feel too. XGBoost is
-called by xgboost.train with a DMatrix that its trials share, because its estimator takes many times as long to judge
-wide rows; LightGBM is told to go row by row on sparse rows, which it finds out in seconds otherwise; its own data sets
-and CatBoost's depend on what is tuned, or are made as quickly, and are made anew.
+A trial may take half of the budget, and as much again for its last round. It counts with its best round, and its
+settings are trained on all rows for that number of rounds. A learner without a round by then has no figure. So where a
+round takes long, a figure is that of the rounds there was time for, not of what the learner could reach: the table has
+their number, and "python -m benchmarks.accuracy --wide" has the defaults of each learner with more time. Cells have a
+thread each, and as many run side by side as the machine has cores and memory for, which affects the seconds of the
+curves. XGBoost is called by xgboost.train with a DMatrix that its trials share, because its estimator takes many times
+as long to judge wide rows. LightGBM gets force_row_wise on sparse rows, which it otherwise finds out in seconds.
+LightGBM's and CatBoost's data sets depend on what is tuned, or are made quickly, and are made for each trial.
 
-"Within noise" is a paired test: of the difference of two learners on each test row, for AUC as DeLong has it, and of
-the deviation over seeds; what another study, another validation fifth or more seconds would change is not in it. A
-booster without a figure for want of time or memory counts as behind; the count of sets where all have one is a
-goal of its own. Seeds are 0 for the study, 0, 1, 2 for trainings and, of those, the order of rows.
+"Within noise" is a paired test: of the difference of two learners on each test row, for AUC by the method of DeLong,
+and of the deviation over seeds. What another study, another validation fifth or more seconds would change is not in it.
+A booster without a figure for want of time or memory counts as behind; the count of sets where all have one is a goal
+of its own. Seeds are 0 for the study and 0, 1, 2 for the trainings and their order of rows.
 
 The paper's metric for several classes is macro-averaged precision, called mAP there. One column has the paper's
 protocol, chosen on test rows: a constant start, one softmax, no scaling, and as much of its grid as the budget has time
-for; one Hessian is shared by all classes. Where the sets differ from the paper's (rcv1 is a sample, epsilon one of
-5,000 rows and 100 columns, aloi has other features, news20 other splits), its figures are beside ours for
-a look only. XGBoost, LightGBM and CatBoost read sparse rows as they are; the linear model may choose
-tf-idf for counts."""
+for; one Hessian is shared by all classes. Some sets differ from the paper's: rcv1 is a sample, epsilon has 5,000 rows
+and 100 columns, aloi has other features, news20 other splits. There the paper's figures are only a rough comparison.
+XGBoost, LightGBM and CatBoost read sparse rows as they are; the linear model may choose tf-idf for counts."""
 
-EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, options, alone=False)
+CAPTION = (
+    "Convergence with the settings that were found: the score on test rows after each round, against rounds and "
+    "against the seconds of one thread since training began, with other cells running beside. gbun begins with its "
+    "start, round 0. Boosters of the paper, on its sets and on book_crossing."
+)
+WHOLE = {"budget": 30.0, "tabular_budget": 5.0, "seeds": 3}
+QUICK = {"budget": 0.5, "tabular_budget": 0.5, "seeds": 2}
+QUICK_LEARNERS = {"clicks": ["gbun"], "friedman": ["gbun", "lightgbm"]}  # all of them on other sets
+CURVE_LEARNERS = ("gbun", "xgboost", "lightgbm")
+CURVE_SETS = (
+    *("letter", "news20_binary", "news20_multi", "rcv1_binary", "aloi", "epsilon", "book_crossing"),
+    "classes",
+)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sets", help="some of the sets, such as letter,a9a; all that the folder has by default")
+    parser.add_argument("--learners", help=f"some of {','.join(LEARNERS)}")
+    seconds = number(float, 0.1)
+    parser.add_argument("--budget", type=seconds, help="seconds of tuning for each learner, 30 by default")
+    parser.add_argument("--tabular-budget", type=seconds, help="the same for tabular sets, 5 by default")
+    parser.add_argument("--seeds", type=number(), help="trainings that are judged on test rows, 3 by default")
+
+
+def cells(plan: Plan) -> list[Cell]:
+    """Each learner tuned on each set, and gbun by the paper's protocol on each of the ten."""
+    given, known = plan.options(WHOLE, QUICK), plan_sets(plan)
+    names = _names("--sets", given.sets, list(known))
+    learners = _names("--learners", given.learners, list(LEARNERS))
+    found = []
+    for one in (known[name] for name in names):
+        few = QUICK_LEARNERS.get(one.name) if plan.quick and not given.learners else None
+        cell = partial(_cell, plan, one, given.tabular_budget if one.tabular else given.budget * one.budgets)
+        found += [cell(learner, given.seeds) for learner in few or learners]
+        if not one.tabular and not few and "gbun" in learners:
+            found.append(cell(None, 1))
+    return found
+
+
+def _names(option: str, text: str | None, known: list[str]) -> list[str]:
+    names = known if text is None else text.split(",")
+    if missing := [name for name in names if name not in known]:
+        raise SystemExit(f"{option} must be some of {','.join(known)}, got {','.join(missing)}")
+    return names
+
+
+def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, n_seeds: int) -> Cell:
+    """A learner tuned on a set; without its name gbun by the paper's protocol."""
+    curve = one.name in CURVE_SETS and learner in CURVE_LEARNERS
+    contestant, threads = LEARNERS[learner or "gbun"], plan.threads // plan.jobs
+    settings: dict[str, Any] = {"data": one.name, "tabular": one.tabular, "source": one.source, "bytes": one.size}
+    settings |= {"budget": budget, "threads": threads, "jobs": plan.jobs, **RULES}
+    if learner is None:
+        run = partial(follow_paper, one.name, plan.data, budget, threads)
+        seeds: dict[str, Any] = {"split": SPLIT_SEED, "order of the grid": GRID_SEED, "trainings": [0]}
+    else:
+        spaces = {kind: space_of(learner, kind == "sparse", kind == "sparse") for kind in ("dense", "sparse")}
+        settings |= {"learner": learner, "seeds": n_seeds, "curve": curve, "spaces": spaces}
+        if fixed := fixed_settings(learner, one.sparse):
+            settings["fixed"] = fixed
+        run = partial(tune, Tuning(one.name, learner, plan.data, budget, n_seeds, threads, curve))
+        # Trials have the first of the trainings' seeds; a seed of a training is also that of its order of rows.
+        seeds = {"split": SPLIT_SEED, "validation": VALIDATION_SEED, "study": STUDY_SEED}
+        seeds["trainings"] = list(range(n_seeds))
+    name, packages = f"{one.name} / {learner or PROTOCOL}", (*contestant.packages, "optuna")
+    return Cell(name, settings, run, packages, (contestant.module, "optuna"), seeds, one.missing)
+
+
+def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
+    """Curves of convergence: the test score against rounds and against seconds, two panels for each set."""
+    curved = [finding for finding in findings if "curve" in finding.found]
+    names = dict.fromkeys(finding.settings["data"] for finding in curved)
+    panels = [
+        partial(_panel, [finding for finding in curved if finding.settings["data"] == name], against)
+        for name in names
+        for against in ("rounds", "seconds")
+    ]
+    return draw_panels(panels, folder / "accuracy_convergence.png", CAPTION, 2.6)
+
+
+def _panel(findings: Sequence[Finding], against: str, ax: Any) -> None:
+    for finding in findings:
+        title, curve = LEARNERS[finding.settings["learner"]].title, finding.found["curve"]
+        ax.plot(curve[against], curve["scores"], color=COLOURS[title], label=title)
+    if against == "seconds":
+        ax.set_xscale("log")
+    # What is far below the best is of no interest, and would hide what is.
+    scores = [finding.found["curve"]["scores"] for finding in findings]
+    best = max(map(max, scores))
+    ax.set_ylim(max(min(map(min, scores)), best - 0.25), best + 0.01)
+    ax.set_xlabel(against)
+    ax.set_title(f"{findings[0].settings['data']}: test {findings[0].found['metric']}")
+
+
+EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, options, alone=False, summarise=summarise)

@@ -1,6 +1,8 @@
-"""The sets of the comparison: the ten, the tabular ones, and small generated ones for --quick.
+"""The sets of the comparison: ten sets, the tabular ones, and small generated ones for --quick.
 
-All are judged by AUC (two classes), accuracy (more) or R2 (regression).
+All are judged by AUC (two classes), accuracy (more) or R2 (regression). A set is read from the original files of the
+LIBSVM collection if the folder has them, by their names there, in the folder itself or in one named after the set,
+plain or compressed; otherwise from arrays.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -16,28 +20,38 @@ import scipy.sparse as sp
 from sklearn.datasets import make_classification, make_friedman1
 from sklearn.model_selection import train_test_split
 
-from benchmarks.accuracy.dense import Split, dense_sets, divided
-from benchmarks.accuracy.problems import SPLIT_SEED, VALIDATION_SEED, aloi, given_split, letter, news20_binary
-from benchmarks.accuracy.wide.sets import Rows, book_crossing, held_out, take
-from benchmarks.paper.accuracy import libsvm
+from benchmarks.accuracy.sets import (
+    SPLIT_SEED,
+    VALIDATION_SEED,
+    Split,
+    aloi,
+    book_crossing,
+    dense_sets,
+    epsilon,
+    given_split,
+    hold_out,
+    letter,
+    news20_binary,
+    split_rows,
+    take,
+)
 from benchmarks.paper.experiment import Plan
-from benchmarks.speed.timing import Absent
+from benchmarks.peers.base import Rows
+from benchmarks.timing import Absent
 from gbun.datasets import make_clicks
 
-MOST_TABULAR_ROWS = 20_000  # of kddcup, fars, sleep and others, so that seconds are enough to learn something
+MOST_TABULAR_ROWS = 20_000  # so that seconds are enough to learn something of the large ones
 
 
 @dataclass(frozen=True)
 class PaperSet:
-    """Rows are `sparse` or dense; `words` are counts of them, or whether they are there; `budgets` multiplies the
-    seconds that everyone has.
+    """`words` are counts of words; `budgets` multiplies the seconds of each learner.
 
-    `source` says whether rows come from the original text files, from arrays, or are generated; `size` is the bytes of
-    their files. A set that is not there has the reason in `missing`.
+    `source` says where rows come from; `size` is the bytes of their files. `missing` is why there are no rows.
     """
 
     name: str
-    load: Callable[[], Split]
+    load: Callable[[], Split] | None  # None where rows are missing
     source: str
     sparse: bool = False
     words: bool = False
@@ -50,7 +64,7 @@ class PaperSet:
     def read(self) -> tuple[Rows, Rows, str]:
         """Training rows, test rows and the metric; classes are numbered from 0.
 
-        A class that only test rows have gets a number that nobody answers.
+        A class that only test rows have gets a number that no learner predicts.
         """
         X, y, X_test, y_test = self.load()
         if self.regression:
@@ -62,60 +76,131 @@ class PaperSet:
         return (X, np.searchsorted(classes, y)), (X_test, codes), metric
 
 
-def choosing(train: Rows, metric: str) -> tuple[Rows, Rows]:
-    """Rows that fit and the fifth that chooses, the same for all learners."""
+def divide(train: Rows, metric: str) -> tuple[Rows, Rows]:
+    """Rows to fit, and a fifth for validation, the same for all learners."""
     if metric != "r2":
-        return held_out(train)
+        return hold_out(train)
     fit, valid = train_test_split(np.arange(len(train[1])), test_size=0.2, random_state=VALIDATION_SEED)
     return take(train, fit), take(train, valid)
 
 
-# The loaders of arrays, in the order of the table. Counts are read as they are: each learner does with them what it
-# does.
+@dataclass(frozen=True)
+class Originals:
+    """Names of LIBSVM files, of which the first that is there is read. Without `test` the rows are split here.
+
+    `first_rows` and `first_test_rows` keep only so many: the paper's, or a sample.
+    """
+
+    train: tuple[str, ...]
+    test: tuple[str, ...] = ()
+    dense: bool = False
+    first_rows: int | None = None
+    first_test_rows: int | None = None
+    test_share: float = 0.2
+    stratified: bool = True
+
+    @property
+    def source(self) -> str:
+        if self.first_test_rows is None:
+            return "LIBSVM files"
+        return f"LIBSVM files, a sample: the first {self.first_rows} training and {self.first_test_rows} test rows"
+
+
+ORIGINALS = {
+    "letter": Originals(("letter.scale",), ("letter.scale.t",), dense=True, first_rows=10500),
+    "news20_binary": Originals(("news20.binary",)),
+    "news20_multi": Originals(("news20", "news20.scale"), ("news20.t", "news20.t.scale", "news20.scale.t")),
+    "rcv1_binary": Originals(("rcv1_train.binary",), ("rcv1_test.binary",)),
+    "aloi": Originals(("aloi.scale", "aloi"), dense=True, test_share=0.3, stratified=False),
+    # 400,000 dense rows of 2000 columns are more than a learner may hold.
+    "epsilon": Originals(("epsilon_normalized",), ("epsilon_normalized.t",), True, 20_000, 20_000),
+    "a9a": Originals(("a9a",), ("a9a.t",)),
+}
+
+
+def original_files(folder: Path, name: str) -> list[Path] | None:
+    """The LIBSVM files of a set, training rows first; None where one is missing."""
+    originals, found = ORIGINALS.get(name), []
+    if originals is None:
+        return None
+    for names in filter(None, (originals.train, originals.test)):
+        places = (
+            home / (file + ending)
+            for file in names
+            for home in (folder, folder / name)
+            for ending in ("", ".bz2", ".xz", ".gz")
+        )
+        found.append(next((path for path in places if path.is_file()), None))
+    return None if None in found else [path for path in found if path is not None]
+
+
+def read_originals(folder: Path, name: str) -> Split:
+    """Training and test rows, with the same columns. Ids count from 1: a dense array has no column for 0."""
+    originals, paths = ORIGINALS[name], original_files(folder, name)
+    if paths is None:
+        raise FileNotFoundError(f"{folder}: got no original files of {name}, expected {originals}")
+    most = (originals.first_rows, originals.first_test_rows)
+    parts = [_read_first(path, rows) for path, rows in zip(paths, most, strict=False)]
+    width = max(X.shape[1] for X, _ in parts)
+    for X, _ in parts:
+        X.resize(X.shape[0], width)
+    (X, y), *rest = ((X.toarray()[:, 1:] if originals.dense else sp.csr_matrix(X), y) for X, y in parts)
+    return (X, y, *rest[0]) if rest else split_rows(X, y, originals.test_share, originals.stratified)
+
+
+def _read_first(path: Path, most: int | None) -> tuple[Any, Any]:
+    """Rows and labels, or the first of them: the others are not parsed."""
+    from benchmarks.internals import WHOLE_FILE, open_content, read_svmlight
+
+    if most is None:
+        return read_svmlight(path)
+    with open_content(path, WHOLE_FILE) as lines, NamedTemporaryFile(suffix=".svm") as head:
+        head.writelines(islice(lines, most))
+        head.flush()
+        return read_svmlight(head.name)
+
+
+# The loaders of arrays, in the order of the table. Counts are read as they are.
 ARRAYS: dict[str, Callable[[Path], Split]] = {
     "letter": letter,
     "news20_binary": news20_binary,
     "news20_multi": given_split("news20_multi"),
     "rcv1_binary": given_split("rcv1_binary"),
     "aloi": aloi,
-    "epsilon": lambda folder: divided(folder / "epsilon_5k" / "epsilon_5k.npz"),
+    "epsilon": epsilon,
     "a9a": given_split("a9a"),
     "imdb": given_split("imdb"),
     "reuters21578": given_split("reuters21578"),
     "book_crossing": book_crossing,
 }
 TEN, TABULAR = tuple(ARRAYS), "tabular_small"
-FOLDERS = {"epsilon": "epsilon_5k"}  # where a folder is not named as its set
 DENSE, WORDS = ("letter", "aloi", "epsilon"), ("news20_multi", "imdb", "reuters21578")
-# Where a round takes long: on the widest sets trees would have a handful of them in the seconds of others, and each has
-# to grow one for each of aloi's 1000 classes.
+# Where a round takes long: on the widest sets trees would have a handful of them, and each learner of trees has to grow
+# one for each of aloi's 1000 classes.
 BUDGETS = {"aloi": 5, **dict.fromkeys(("news20_binary", "news20_multi", "imdb", "book_crossing"), 3)}
 
 
-def in_folder(folder: Path) -> dict[str, PaperSet]:
-    """The ten, original files before arrays, then the tabular sets; those that the folder does not have say so."""
+def find_in_folder(folder: Path) -> dict[str, PaperSet]:
+    """The ten sets, then the tabular ones; those that the folder does not have say so."""
     found: dict[str, PaperSet] = {}
     for name, load in ARRAYS.items():
-        made = partial(PaperSet, name, sparse=name not in DENSE, words=name in WORDS, budgets=BUDGETS.get(name, 1))
-        home = folder / FOLDERS.get(name, name)
-        if (files := libsvm.files(folder, name)) is not None:
-            source = libsvm.ORIGINALS[name].source
-            found[name] = made(partial(libsvm.read, folder, name), source, size=_size(files))
+        make = partial(PaperSet, name, sparse=name not in DENSE, words=name in WORDS, budgets=BUDGETS.get(name, 1))
+        home = folder / ("epsilon_5k" if name == "epsilon" else name)
+        if (files := original_files(folder, name)) is not None:
+            found[name] = make(partial(read_originals, folder, name), ORIGINALS[name].source, size=_size(files))
         elif (size := _size(home.rglob("*"))) > 0:
-            found[name] = made(partial(load, folder), "arrays", size=size)
+            found[name] = make(partial(load, folder), "arrays", size=size)
         else:
-            found[name] = made(_nothing, "", missing=f"no files in {home.name} of --data, nor original ones of {name}")
-    return found | _tabular(folder / TABULAR)
-
-
-def _tabular(home: Path) -> dict[str, PaperSet]:
+            why = f"no files in {home.name} of --data, nor original ones of {name}"
+            found[name] = make(None, "", missing=why)
+    home = folder / TABULAR
     if not any(home.glob("*.npz")):
-        return {TABULAR: PaperSet(TABULAR, _nothing, "", tabular=True, missing=f"no files in {TABULAR} of --data")}
-    found = {}
-    for name, one in dense_sets(home.parent, MOST_TABULAR_ROWS).items():
+        why = f"no files in {TABULAR} of --data"
+        return found | {TABULAR: PaperSet(TABULAR, None, "", tabular=True, missing=why)}
+    source = f"arrays, at most {MOST_TABULAR_ROWS} rows"
+    for name, one in dense_sets(folder, MOST_TABULAR_ROWS).items():
         if name not in {*TEN, "usps", "epsilon_5k"}:
             load, size = partial(one.load, SPLIT_SEED), _size([home / f"{name}.npz"])
-            source = f"arrays, at most {MOST_TABULAR_ROWS} rows"
             found[name] = PaperSet(name, load, source, regression=one.regression, tabular=True, size=size)
     return found
 
@@ -124,48 +209,32 @@ def _size(files: Iterable[Path]) -> int:
     return sum(path.stat().st_size for path in files if path.is_file())
 
 
-def _nothing() -> Split:
-    raise FileNotFoundError("there are no rows of a set that is missing")
+def find_sets(folder: Path | None) -> dict[str, PaperSet]:
+    """Those of the folder; without one, a generated click log, four classes in dense columns, and a regression."""
+    if folder is not None:
+        return find_in_folder(folder)
+    kinds = {"clicks": {"sparse": True}, "classes": {}, "friedman": {"regression": True, "tabular": True}}
+    return {name: PaperSet(name, partial(_generate, name), "generated", **kind) for name, kind in kinds.items()}
 
 
-def generated() -> dict[str, PaperSet]:
-    """A click log, four classes in dense columns, and a regression."""
-    return {
-        "clicks": PaperSet("clicks", _clicks, "generated", sparse=True),
-        "classes": PaperSet("classes", _classes, "generated"),
-        "friedman": PaperSet("friedman", _friedman, "generated", regression=True, tabular=True),
-    }
-
-
-def sets_of(folder: Path | None) -> dict[str, PaperSet]:
-    return generated() if folder is None else in_folder(folder)
-
-
-def planned_sets(plan: Plan) -> dict[str, PaperSet]:
-    """Those that the folder lacks are among them, unless it lacks all: then it is another one than was meant."""
+def plan_sets(plan: Plan) -> dict[str, PaperSet]:
+    """Sets that the folder lacks are among them, unless it lacks all: then it is the wrong folder."""
     if plan.data is None and not plan.quick:
         raise Absent("--data FOLDER with the data sets is needed, or --quick for generated rows")
-    known = sets_of(plan.data)
+    known = find_sets(plan.data)
     if all(one.missing for one in known.values()):
         raise Absent(f"--data must have some of {', '.join(known)}, got {str(plan.data)!r}, which has none of them")
     return known
 
 
-def _clicks() -> Split:
-    X, y = make_clicks(3000, 10_000)
-    return _halves(sp.csr_matrix(X), y)
-
-
-def _classes() -> Split:
-    X, y = make_classification(2000, 20, n_informative=10, n_classes=4, random_state=SPLIT_SEED)
-    return _halves(X.astype(np.float32), y)
-
-
-def _friedman() -> Split:
-    X, y = make_friedman1(1500, noise=1.0, random_state=SPLIT_SEED)
-    return _halves(X.astype(np.float32), y)
-
-
-def _halves(X: Any, y: Any) -> Split:
-    half = len(y) // 2
+def _generate(name: str) -> Split:
+    """Half of the rows to train, half to test."""
+    if name == "clicks":
+        X, y = make_clicks(3000, 10_000)
+        X = sp.csr_matrix(X)
+    elif name == "classes":
+        X, y = make_classification(2000, 20, n_informative=10, n_classes=4, random_state=SPLIT_SEED)
+    else:
+        X, y = make_friedman1(1500, noise=1.0, random_state=SPLIT_SEED)
+    X, half = X if name == "clicks" else X.astype(np.float32), len(y) // 2
     return X[:half], y[:half], X[half:], y[half:]

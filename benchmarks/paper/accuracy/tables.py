@@ -1,35 +1,35 @@
-"""What the cells have found, as tables: the ten sets, the tabular ones, who beats whom, settings, and the goal."""
+"""The findings as tables: the ten sets, the tabular ones, wins and losses, settings, and the goals."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from benchmarks.paper.accuracy.figures import GRID, SCORES
-from benchmarks.paper.accuracy.learners import BOOSTERS, LEARNERS
-from benchmarks.paper.accuracy.plan import PROTOCOL
+from benchmarks.cells import Finding, NotRun
+from benchmarks.paper.accuracy.judging import NOISE, Standing, compare, compare_all, rows_variance, verdict
 from benchmarks.paper.accuracy.sets import MOST_TABULAR_ROWS, TEN
-from benchmarks.paper.accuracy.verdicts import NOISE, Standing, against_all, compare, verdict
-from benchmarks.paper.cells import Finding, NotRun
-from benchmarks.speed.report import Row, goal
+from benchmarks.paper.accuracy.spaces import BOOSTERS, LEARNERS
+from benchmarks.paper.figures import GRID, SCORES, TITLES
+from benchmarks.report import Row, goal
 
+PROTOCOL = "paper's protocol"
 NOISE_IN_WORDS = f"within noise: {NOISE:g} standard errors of the difference, row by row and over seeds"
 MAIN = f"accuracy: test rows, mean ± deviation over seeds, and rounds of the first ({NOISE_IN_WORDS})"
 TABULAR = f"accuracy: tabular sets, at most {MOST_TABULAR_ROWS:,} rows ({NOISE_IN_WORDS})"
 DUELS = f"accuracy: tabular sets on which gbun wins, ties and loses ({NOISE_IN_WORDS})"
 SETTINGS = "accuracy: settings found"
-FACTS = {"train rows": "rows", "test rows": "test rows", "features": "features"}
+UNPAIRED = "compared with an earlier training of gbun only: measure it again"
 LEAST_SETS = 7
-TITLES = {"xgboost": "XGB", "lightgbm": "LGB", "gbun": "GBUN"}  # as the paper has them
 
 
 def tables(findings: Sequence[Finding]) -> list[Row]:
     names = dict.fromkeys(finding.settings["data"] for finding in findings)
-    boards = [Board(name, [f for f in findings if f.settings["data"] == name]) for name in names]
-    main, tabular = ([b for b in boards if b.tabular is which] for which in (False, True))
+    boards = [Board(name, [one for one in findings if one.settings["data"] == name]) for name in names]
+    main, tabular = ([board for board in boards if board.tabular is which] for which in (False, True))
     return [
-        *(board.row(MAIN) | board.beside() for board in main),
+        *(board.row(MAIN) | board.beside_paper() for board in main),
         *(board.row(TABULAR) for board in tabular),
         *duels(tabular),
         *(row for board in boards for row in board.settings()),
@@ -37,158 +37,152 @@ def tables(findings: Sequence[Finding]) -> list[Row]:
     ]
 
 
+def summarise(findings: Sequence[Finding]) -> list[Finding]:
+    """Replace what each row contributes to a score by the outcome of the paired test against gbun."""
+    ours = {finding.settings["data"]: finding for finding in findings if finding.settings.get("learner") == "gbun"}
+    summaries = []
+    for finding in findings:
+        found = {name: value for name, value in finding.found.items() if name != "answers"}
+        gbun = ours.get(finding.settings["data"])
+        if "answers" in finding.found and gbun not in (None, finding) and "answers" in gbun.found:
+            found["paired"] = {"date": gbun.about.get("date"), "variance": _variance(finding, gbun)}
+        summaries.append(replace(finding, found=found))
+    return summaries
+
+
+def _variance(finding: Finding, gbun: Finding) -> float | None:
+    """Of the difference from gbun, from both learners' rows, or from a summary that was made with this gbun."""
+    if "answers" in finding.found and "answers" in gbun.found:
+        return rows_variance(gbun.found["answers"], finding.found["answers"])
+    paired = finding.found.get("paired", {})
+    return paired["variance"] if paired and paired["date"] == gbun.about.get("date") else None
+
+
 class Board:
-    """What is known of one set."""
+    """What is known of one set. A peer that cannot be compared row by row counts as not run."""
 
     def __init__(self, name: str, findings: Sequence[Finding]) -> None:
         self.name = name
         self.tabular, self.budget = bool(findings[0].settings["tabular"]), findings[0].settings["budget"]
-        self.tuned = {f.settings["learner"]: f for f in findings if "learner" in f.settings}
-        self.protocol = next((f for f in findings if f.name.endswith(PROTOCOL)), None)
-        self.standing = {
-            name: Standing.of(LEARNERS[name].title, f.found) for name, f in self.tuned.items() if not f.failed
-        }
+        self.tuned = {one.settings["learner"]: one for one in findings if "learner" in one.settings}
+        self.protocol = next((one for one in findings if one.name.endswith(PROTOCOL)), None)
+        self.standing: dict[str, Standing] = {}
+        gbun = self.tuned.get("gbun")
+        for learner, finding in list(self.tuned.items()):
+            if finding.failed:
+                continue
+            variance = 0.0 if gbun in (None, finding) or gbun.failed else _variance(finding, gbun)
+            if variance is None:
+                self.tuned[learner] = NotRun(**{**vars(finding), "found": {}, "failed": UNPAIRED})
+                continue
+            found, title = finding.found, LEARNERS[learner].title
+            seeds = len(found["refits"])
+            self.standing[learner] = Standing(title, found["mean"], found["deviation"], seeds, variance)
+        self.ours = self.standing.get("gbun")
+        self.peers = [self.standing[who] for who in BOOSTERS if who != "gbun" and who in self.standing]
+        run = [who for who, finding in self.tuned.items() if not isinstance(finding, NotRun)]
+        self.was_run, self.complete = bool(run), set(BOOSTERS) <= set(run)
+        self.without = [LEARNERS[who].title for who in BOOSTERS if who not in self.standing]
+        # Boosters without a figure for another reason than time or memory: they were not run, or ended with an error
+        # and may have been called the wrong way.
+        broken = re.compile("(Error|Exception):|died with exit code")
+        fair = [who for who in run if not broken.search(self.tuned[who].failed)]
+        self.untried = [LEARNERS[who].title for who in BOOSTERS if who not in fair]
 
     @property
-    def run(self) -> bool:
-        return not all(isinstance(finding, NotRun) for finding in self.tuned.values())
-
-    @property
-    def complete(self) -> bool:
-        """Whether all boosters have been run, whatever came of it."""
-        return all(name in self.tuned and not isinstance(self.tuned[name], NotRun) for name in BOOSTERS)
-
-    @property
-    def ours(self) -> Standing | None:
-        return self.standing.get("gbun")
-
-    @property
-    def without(self) -> list[str]:
-        """Boosters that have no figure."""
-        return [LEARNERS[name].title for name in BOOSTERS if name not in self.standing]
-
-    @property
-    def untried(self) -> list[str]:
-        """Boosters that have no figure for want of neither time nor memory: they were not run, or ended with an error
-        and may have been asked the wrong way."""
-        tried = {name: f for name, f in self.tuned.items() if not isinstance(f, NotRun)}
-        fair = [name for name, f in tried.items() if not re.search("(Error|Exception):|died with exit code", f.failed)]
-        return [LEARNERS[name].title for name in BOOSTERS if name not in fair]
-
-    @property
-    def others(self) -> list[Standing]:
-        return [self.standing[name] for name in BOOSTERS if name != "gbun" and name in self.standing]
+    def held(self) -> bool:
+        """Whether gbun is the best booster, or within noise of it."""
+        return bool(self.ours and self.peers and not self.untried and compare_all(self.ours, self.peers) >= 0)
 
     def row(self, table: str) -> Row:
-        told = next((f.found for f in self.tuned.values() if f.found), {})
-        scores = {LEARNERS[name].title: _score(f) for name, f in self.tuned.items()}
-        words = verdict(self.ours, self.others, self.standing.get("linear"))
-        if without := self.without:
-            words += f"; without {', '.join(without)}"
-        row: Row = {"table": table, "data": self.name, "verdict": words, "metric": told.get("metric"), **scores}
-        row |= {name: told.get(known) for name, known in FACTS.items()}
+        known = next((finding.found for finding in self.tuned.values() if finding.found), {})
+        words = verdict(self.ours, self.peers, self.standing.get("linear"))
+        if self.without:
+            words += f"; without {', '.join(self.without)}"
+        row: Row = {"table": table, "data": self.name, "verdict": words, "metric": known.get("metric")}
+        row |= {LEARNERS[who].title: _score(finding) for who, finding in self.tuned.items()}
+        row |= {"train rows": known.get("rows"), "test rows": known.get("test rows"), "features": known.get("features")}
         return row | {"budget s": self.budget}
 
-    def beside(self) -> Row:
-        """What the paper prints, and what gbun has by the same rules."""
-        printed = {f"paper's {TITLES[name]}": value for name, value in SCORES.get(self.name, {}).items()}
-        ours = self.tuned.get("gbun")
-        found: Row = {"gbun by the paper's metric": ours.found["papers"] if ours and ours.found else None, **printed}
+    def beside_paper(self) -> Row:
+        """What the paper prints, and gbun by the paper's rules."""
+        printed = {f"paper's {TITLES[who]}": value for who, value in SCORES.get(self.name, {}).items()}
+        gbun = self.tuned.get("gbun")
+        row: Row = {"gbun by the paper's metric": gbun.found["papers"] if gbun and gbun.found else None, **printed}
         if self.protocol is not None:
-            told = self.protocol.found
-            words = self.protocol.failed or f"{told['best']:.4f} ({told['points']} of {GRID} points)"
-            found["paper's protocol, chosen on test rows"] = words
-        return found
+            found = self.protocol.found
+            words = self.protocol.failed or f"{found['best']:.4f} ({found['points']} of {GRID} points)"
+            row["paper's protocol, chosen on test rows"] = words
+        return row
 
     def settings(self) -> list[Row]:
-        rows = [_settings(self.name, LEARNERS[name].title, finding) for name, finding in self.tuned.items()]
-        if self.protocol is not None and self.protocol.found:
-            found = self.protocol.found
-            rows.append(
-                {
-                    "table": SETTINGS,
-                    "data": self.name,
-                    "learner": f"gbun, {PROTOCOL}",
-                    "trials": found["points"],
-                    "rounds": found["round"],
-                    "settings": _words(found["settings"]),
-                    "note": found["note"],
-                }
-            )
+        rows = [_settings(self.name, LEARNERS[who].title, finding) for who, finding in self.tuned.items()]
+        if self.protocol is not None and (found := self.protocol.found):
+            row = {"table": SETTINGS, "data": self.name, "learner": f"gbun, {PROTOCOL}", "trials": found["points"]}
+            words = {"settings": describe(found["settings"]), "note": found["note"]}
+            rows.append({**row, "rounds": found["round"], **words})
         return rows
 
 
 def duels(boards: Sequence[Board]) -> list[Row]:
     """A row for each other learner, and one for the best of the boosters."""
-    rows = []
-    for name, learner in LEARNERS.items():
-        pairs = [(b.ours, b.standing[name]) for b in boards if b.ours and name in b.standing]
-        if name != "gbun" and pairs:
-            rows.append(_duel(learner.title, pairs))
-    best = [(b.ours, max(b.others, key=lambda one: one.mean)) for b in boards if b.ours and b.others]
-    return [*rows, *([_duel("the best of the other boosters", best)] if best else [])]
-
-
-def _duel(title: str, pairs: list[tuple[Standing, Standing]]) -> Row:
-    results = [compare(ours, other) for ours, other in pairs]
-    return {
-        "table": DUELS,
-        "against": title,
-        "wins": results.count(1),
-        "ties": results.count(0),
-        "losses": results.count(-1),
-        "mean difference": sum(ours.mean - other.mean for ours, other in pairs) / len(pairs),
+    pairs = {
+        learner.title: [(board.ours, board.standing[name]) for board in boards if board.ours and name in board.standing]
+        for name, learner in LEARNERS.items()
+        if name != "gbun"
     }
-
-
-def goals(boards: Sequence[Board]) -> list[Row]:
-    """Who has no figure within the same seconds and memory is behind. The stricter count, of sets that all have one of,
-    is a goal of its own: without a booster a set is easier to win.
-
-    Sets on which gbun has none, or another was not run or ended with an error, are not held.
-    """
-    ten = [board for board in boards if board.name in TEN and board.run]
-    if not ten:
-        return []
-    held = {board.name: _held(board) for board in ten}
-    whole = [board.name for board in ten if not board.without]
-    told = [f"{len(ten)} of the ten sets"]
-    if late := _listed({board.name: [who for who in board.without if who not in board.untried] for board in ten}):
-        told.append(f"no figure within time or memory: {late}")
-    if untried := _listed({board.name: board.untried for board in ten}):
-        told.append(f"not counted, as not run or for an error: {untried}")
-    known = [board for board in ten if board.ours and board.others and not board.untried]
-    outright = sum(against_all(board.ours, board.others) == 1 for board in known if board.ours)
-    what = f"best of the four boosters, or within noise of it (best outright: {outright})"
-    unknown = len(TEN) - sum(board.complete for board in ten)
-    rows = [goal("; ".join(told), what, _count(held, list(held), unknown) if known else None, least=LEAST_SETS)]
-    if late or untried:
-        strict = f"the {len(whole)} sets on which all four boosters have a figure"
-        what = "the same where all four have a figure"
-        rows.append(goal(strict, what, _count(held, whole, unknown) if whole else None, least=LEAST_SETS))
+    best = [(board.ours, max(board.peers, key=lambda one: one.mean)) for board in boards if board.ours and board.peers]
+    rows = []
+    for title, both in {**pairs, "the best of the other boosters": best}.items():
+        results = [compare(ours, peer) for ours, peer in both]
+        counts = {"wins": results.count(1), "ties": results.count(0), "losses": results.count(-1)}
+        if both:
+            mean = sum(ours.mean - peer.mean for ours, peer in both) / len(both)
+            rows.append({"table": DUELS, "against": title, **counts, "mean difference": mean})
     return rows
 
 
-def _listed(boosters: dict[str, list[str]]) -> str:
+def goals(boards: Sequence[Board]) -> list[Row]:
+    """A booster without a figure within the same seconds and memory is behind. The stricter count, of sets that all
+    boosters have a figure of, is a goal of its own: without a booster a set is easier to win.
+
+    Sets on which gbun has no figure, or another was not run or ended with an error, are not held.
     """
-    >>> _listed({"aloi": ["CatBoost"], "a9a": []})
-    'aloi (CatBoost)'
-    """
+    ten = [board for board in boards if board.name in TEN and board.was_run]
+    if not ten:
+        return []
+    data = [f"{len(ten)} of the ten sets"]
+    late = _list({board.name: [who for who in board.without if who not in board.untried] for board in ten})
+    untried = _list({board.name: board.untried for board in ten})
+    if late:
+        data.append(f"no figure within time or memory: {late}")
+    if untried:
+        data.append(f"not counted, as not run or for an error: {untried}")
+    known = [board for board in ten if board.ours and board.peers and not board.untried]
+    outright = sum(compare_all(board.ours, board.peers) == 1 for board in known if board.ours)
+    unknown = len(TEN) - sum(board.complete for board in ten)
+
+    def count(some: Sequence[Board]) -> int | None:
+        """None where sets on which not all have been run might decide."""
+        held = sum(board.held for board in some)
+        return None if held < LEAST_SETS <= held + unknown else held
+
+    what = f"best of the four boosters, or within noise of it (best outright: {outright})"
+    rows = [goal("; ".join(data), what, count(ten) if known else None, least=LEAST_SETS)]
+    if late or untried:
+        whole = [board for board in ten if not board.without]
+        strict = f"the {len(whole)} sets on which all four boosters have a figure"
+        measured = count(whole) if whole else None
+        rows.append(goal(strict, "the same where all four have a figure", measured, least=LEAST_SETS))
+    return rows
+
+
+def _list(boosters: dict[str, list[str]]) -> str:
     return ", ".join(f"{name} ({', '.join(who)})" for name, who in boosters.items() if who)
 
 
-def _held(board: Board) -> bool:
-    return bool(board.ours and board.others and not board.untried and against_all(board.ours, board.others) >= 0)
-
-
-def _count(held: dict[str, bool], names: Sequence[str], unknown: int) -> int | None:
-    """Nothing, where sets on which not all have been run might decide."""
-    count = sum(held[name] for name in names)
-    return None if count < LEAST_SETS <= count + unknown else count
-
-
 def _score(finding: Finding) -> str:
-    """With its rounds: a booster that time was too short for is seen by them."""
+    """With its rounds: they show where time was too short for a booster."""
     if finding.failed:
         return f"none: {finding.failed if len(finding.failed) < 40 else 'see its settings'}"
     found, booster = finding.found, LEARNERS[finding.settings["learner"]].booster
@@ -205,8 +199,6 @@ def _settings(data: str, title: str, finding: Finding) -> Row:
     notes = [f"{len(found['failures'])} trial(s) failed: {', '.join(reasons)}"] if reasons else []
     if cut := sum(one["cut"] for one in found["refits"]):
         notes.append(f"{cut} refit(s) cut off by the clock")
-    if found["note"]:
-        notes.append(found["note"])
     return {
         **row,
         "trials": found["trials"],
@@ -215,15 +207,15 @@ def _settings(data: str, title: str, finding: Finding) -> Row:
         "rounds": found["refits"][0]["rounds"],
         "tuning, s": found["tuning"],
         "refits, s": found["refitting"],
-        "settings": _words(found["settings"]),
-        "note": "; ".join(notes),
+        "settings": describe(found["settings"]),
+        "note": "; ".join([*notes, *([found["note"]] if found["note"] else [])]),
     }
 
 
-def _words(settings: dict[str, Any]) -> str:
+def describe(settings: dict[str, Any]) -> str:
     """
-    >>> _words({"learning_rate": 0.123456, "scale": "raw"})
+    >>> describe({"learning_rate": 0.123456, "scale": "raw"})
     'learning_rate 0.123, scale raw'
     """
-    told = (f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in settings.items())
-    return ", ".join(told) or "defaults"
+    words = (f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in settings.items())
+    return ", ".join(words) or "defaults"

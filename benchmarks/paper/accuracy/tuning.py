@@ -1,37 +1,50 @@
 """A learner tuned on a set: an Optuna study of so many seconds, then the best of it judged on test rows.
 
-The study is here, its trials are trained in a child process. A trial that dies there costs its seconds and a new
-process. Optuna: pip install optuna.
+The study runs here, its trials are trained in a child process: `Bench` is what happens there. A trial that dies costs
+its seconds and a new process. The paper's own protocol is at the end. Optuna: pip install optuna.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
+from random import Random
 from statistics import fmean, stdev
 from time import perf_counter
 from typing import Any
 
-from benchmarks.accuracy.wide.base import Settings
-from benchmarks.paper.accuracy.answers import Answers
-from benchmarks.paper.accuracy.base import MOST_ROUNDS, PATIENCE
-from benchmarks.paper.accuracy.figures import ROUNDS
-from benchmarks.paper.accuracy.learners import LEARNERS
-from benchmarks.paper.accuracy.work import bench, request
-from benchmarks.paper.experiment import A_JOB
-from benchmarks.speed.children import Limits, Worker
-from benchmarks.speed.timing import Failed
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-MEMORY = A_JOB
+from benchmarks.accuracy.sets import take
+from benchmarks.paper.accuracy.judging import encode_rows, judge, strata
+from benchmarks.paper.accuracy.sets import divide, find_sets
+from benchmarks.paper.accuracy.spaces import LEARNERS, default_point, fixed_settings, suggest
+from benchmarks.paper.experiment import JOB_MEMORY
+from benchmarks.paper.figures import MODEL_SIZES, PENALTIES, ROUNDS, SHRINKAGES
+from benchmarks.peers.base import MOST_ROUNDS, Learner, Rows, Run, Settings, Task, Watch
+from benchmarks.timing import Built, Failed, Limits, Worker
+
+PATIENCE = 30  # rounds without improvement, of every learner
+GBUN_MEMORY = "4GB"  # beside the data; the model does not depend on it
+MOST_POINTS = 100  # of a curve that is kept
+NEVER = 10**9  # rounds of patience
 START = 300.0  # seconds to read rows and to warm up; in nobody's budget
 MOST_OF_BUDGET = 0.5  # that a trial may take, so that there are at least two
-GRACE, LEAST_GRACE = 0.5, 5.0  # of the budget, and seconds: a round that is under way when time is up may end
-REFIT = 2.0  # budgets that a refit may take; then it is what it is after that round
-LAST_ROUND = 60.0  # seconds, beside as much again as the refit had, for its last round and the test rows
+GRACE, LEAST_GRACE = 0.5, 5.0  # of the budget, and seconds: a running round may end when time is up
+REFIT = 2.0  # budgets that a refit may take; then its model is that of the rounds so far
+LAST_ROUND = 60.0  # seconds for the last round of a refit and the test rows
 MOST_FAILURES = 3  # one after the other: then there are no more trials
-STUDY_SEED = 0
+STUDY_SEED = GRID_SEED = 0
+FIRST_POINT = (256, 0.3, 0.1)  # of the paper's grid, suits most sets; the others come in a random order
 RULES = {
-    "memory": MEMORY,
+    "memory": JOB_MEMORY,
     "patience": PATIENCE,
     "most rounds": MOST_ROUNDS,
     "most of budget": MOST_OF_BUDGET,
@@ -40,12 +53,81 @@ RULES = {
     "most failures": MOST_FAILURES,
     "rounds of a curve": ROUNDS,
 }
-"""What figures depend on, the same for everyone."""
+"""What figures depend on, the same for every learner."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A learner with its rows, in the child process."""
+
+    learner: Learner
+    task: Task
+    train: Rows
+    test: Rows
+
+    @cached_property
+    def divided(self) -> tuple[Rows, Rows]:
+        return divide(self.train, self.task.metric)
+
+    def attempt(self, settings: Settings, seconds: float) -> dict[str, Any]:
+        """Train on four fifths, judge on one: the best score and what makes that model on all rows."""
+        fit, valid = self.divided
+        watch = Watch(PATIENCE, seconds)
+        _, again = self.learner.train(self.task, settings, fit, Run(watch, valid, seed=0))
+        return {"score": watch.best_score, "settings": again, "rounds": self.learner.rounds(watch.best)}
+
+    def refit(self, settings: Settings, rounds: int, seed: int, seconds: float) -> dict[str, Any]:
+        """Train on all training rows in the order of a seed, at most so many seconds; judge on the test rows."""
+        order = np.random.default_rng(seed).permutation(len(self.train[1]))
+        watch = Watch(NEVER, seconds)
+        predict, _ = self.learner.train(self.task, settings, take(self.train, order), Run(watch, None, rounds, seed))
+        judged = judge(self.task.metric, self.test[1], predict(self.test[0]))
+        return {**judged, "rounds": self.learner.rounds(len(watch.scores) - 1), "cut": watch.seconds[-1] >= seconds}
+
+    def groups(self) -> NDArray[np.int8]:
+        return strata(self.task.metric, self.test[1])
+
+    def curve(self, settings: Settings, rounds: int, seconds: float, metric: str) -> dict[str, Any]:
+        """The score on test rows after each round, with the seconds since training began, evaluations included."""
+        watch = Watch(NEVER, seconds)
+        self.learner.train(replace(self.task, metric=metric), settings, self.train, Run(watch, self.test, rounds, 0))
+        kept = np.unique(np.linspace(0, len(watch.scores) - 1, MOST_POINTS).round().astype(int))
+        return {
+            "best": watch.best_score,
+            "best round": self.learner.rounds(watch.best),
+            "rounds": [self.learner.rounds(int(i)) for i in kept],
+            "seconds": [round(watch.seconds[i], 4) for i in kept],
+            "scores": [round(watch.scores[i], 6) for i in kept],
+        }
+
+
+@contextmanager
+def build_bench(set_name: str, folder: Path | None, learner_name: str, threads: int) -> Iterator[Built]:
+    """Reading rows, imports and compiled code are in nobody's seconds: a short training warms up."""
+    dataset, learner = find_sets(folder)[set_name], LEARNERS[learner_name]
+    with threadpool_limits(threads):
+        train, test, metric = dataset.read()
+        if sp.issparse(train[0]) != dataset.sparse:
+            raise ValueError(f"rows of {set_name} must be sparse={dataset.sparse}, got {type(train[0]).__name__}")
+        n_classes = 0 if dataset.regression else int(train[1].max()) + 1
+        fixed = fixed_settings(learner_name, dataset.sparse)
+        sizes = {"n_rows": len(train[1]), "sparse": dataset.sparse, "words": dataset.words}
+        task = Task(metric, n_classes, threads, **sizes, fixed=fixed, memory_budget=GBUN_MEMORY)
+        n = 4 * max(n_classes, 50)
+        X = sp.random(n, 16, density=0.2, format="csr", dtype=np.float32, random_state=0)
+        y = np.arange(n) % max(n_classes, 2)
+        few = (X if task.sparse else X.toarray(), y.astype(float) if task.regression else y)
+        learner.train(task, {}, few, Run(Watch(), few, 2, 0))
+        facts = {"metric": metric, "classes": n_classes, "rows": len(train[1]), "test rows": len(test[1])}
+        bench = Bench(learner, task, train, test)
+        _ = bench.divided  # before the clock runs
+        units = {unit.__name__: unit for unit in (bench.attempt, bench.refit, bench.groups, bench.curve)}
+        yield units, {**facts, "features": train[0].shape[1], "task": task}
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Everyone has the same `budget`, in seconds of trials; `curve` asks for a curve of convergence too."""
+    """Every learner has the same `budget`, in seconds of trials; `curve` asks for a curve of convergence too."""
 
     set_name: str
     learner_name: str
@@ -56,20 +138,28 @@ class Tuning:
     curve: bool
 
     def start(self) -> Worker:
-        return Worker(bench, self.set_name, self.folder, self.learner_name, self.threads, limits=Limits(MEMORY, START))
+        limits = Limits(JOB_MEMORY, START)
+        return Worker(build_bench, self.set_name, self.folder, self.learner_name, self.threads, limits=limits)
 
 
-def tuned(tuning: Tuning) -> dict[str, Any]:
-    """What the best settings are worth on test rows, and how they were found."""
+def tune(tuning: Tuning) -> dict[str, Any]:
+    """The score of the best settings on test rows, and how they were found."""
     search = Search(tuning)
     try:
         search.run()
         best = search.best()
-        found = {**_told(search.facts), **_of(best), "trials": len(search.trials), "tuning": sum(search.seconds)}
+        facts = {name: value for name, value in search.facts.items() if name != "task"}
+        found = {**facts, "validation": best["score"], "settings": best["settings"], "rounds": best["rounds"]}
+        found |= {"trials": len(search.trials), "tuning": sum(search.seconds), "failures": search.failures}
         search.worker = search.worker or tuning.start()
-        found |= {"failures": search.failures, **_refitted(search.worker, best, tuning)}
-        if tuning.curve and not found["note"]:
-            found |= _curve(search.worker, best, tuning, search.facts["metric"])
+        found |= _refit(search.worker, best, tuning)
+        if tuning.curve and not found["note"]:  # as many rounds as the paper's figure has, or the budget has time for
+            arguments = {"settings": best["settings"], "rounds": ROUNDS, "metric": facts["metric"]}
+            try:
+                within = 2 * tuning.budget + LAST_ROUND
+                found["curve"] = search.worker.ask("curve", within, seconds=tuning.budget, **arguments)[1]
+            except Failed as failure:
+                found["note"] = f"no curve: {failure}"
         return found
     finally:
         search.close()
@@ -82,7 +172,7 @@ class Search:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.tuning, self.learner = tuning, LEARNERS[tuning.learner_name]
+        self.tuning = tuning
         sampler = optuna.samplers.TPESampler(seed=STUDY_SEED, n_startup_trials=6)
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.failed_state = optuna.trial.TrialState.FAIL
@@ -94,7 +184,7 @@ class Search:
         self.worker: Worker | None = None
 
     def run(self) -> None:
-        """To the end of the budget; who fails again and again, or cannot be started once more, has what it has."""
+        """Search to the end of the budget, or until it fails again and again or cannot be started once more."""
         left = self.tuning.budget
         while left > 0 and self.in_a_row < MOST_FAILURES:
             if self.worker is None:
@@ -111,16 +201,17 @@ class Search:
 
     def _trial(self, worker: Worker, left: float) -> None:
         first, task = not self.seconds, self.facts["task"]
+        learner, budget = self.tuning.learner_name, self.tuning.budget
         if first:
-            self.study.enqueue_trial(self.learner.nearest(task))
+            self.study.enqueue_trial(default_point(learner, task))
         trial = self.study.ask()
-        suggested = self.learner.space(trial, task)
-        settings = {} if first else suggested  # the study is told the point of its space next to the defaults
-        within = min(left, MOST_OF_BUDGET * self.tuning.budget)
+        suggested = suggest(trial, learner, task)
+        settings = {} if first else suggested  # the study gets the point of its space next to the defaults
+        within = min(left, MOST_OF_BUDGET * budget)
         began = perf_counter()
         try:
-            asked = request("attempt", settings=settings, seconds=within)
-            _, answer = worker.ask(asked, within + max(GRACE * self.tuning.budget, LEAST_GRACE))
+            grace = max(GRACE * budget, LEAST_GRACE)
+            _, answer = worker.ask("attempt", within + grace, settings=settings, seconds=within)
         except Failed as failure:
             self.study.tell(trial, state=self.failed_state)
             self.failures.append({"settings": settings, "why": str(failure)})
@@ -133,7 +224,7 @@ class Search:
         self.seconds.append(perf_counter() - began)
 
     def best(self) -> dict[str, Any]:
-        """Of equals the first."""
+        """The best trial, of equals the first."""
         if not self.trials:
             tried = f"none of {len(self.failures)} trial(s) ended in {self.tuning.budget:g} s"
             raise Failed(f"{tried}: {self.failures[0]['why']}")
@@ -145,22 +236,14 @@ class Search:
         self.worker = None
 
 
-def _told(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name != "task"}
-
-
-def _of(best: dict[str, Any]) -> dict[str, Any]:
-    return {"validation": best["score"], "settings": best["settings"], "rounds": best["rounds"]}
-
-
-def _refitted(worker: Worker, best: dict[str, Any], tuning: Tuning) -> dict[str, Any]:
-    """The best settings on all training rows; where one of the seeds fails, those that ended before it stand."""
+def _refit(worker: Worker, best: dict[str, Any], tuning: Tuning) -> dict[str, Any]:
+    """The best settings on all training rows; where one of the seeds fails, those that ended before it count."""
     refits, rows, note, most = [], [], "", REFIT * tuning.budget
-    groups = worker.ask(request("groups"))[1]
+    groups = worker.ask("groups")[1]
     for seed in range(tuning.seeds):
-        asked = request("refit", settings=best["settings"], rounds=best["rounds"], seed=seed, seconds=most)
+        arguments = {"settings": best["settings"], "rounds": best["rounds"], "seed": seed, "seconds": most}
         try:
-            seconds, answer = worker.ask(asked, 2 * most + LAST_ROUND)
+            seconds, answer = worker.ask("refit", 2 * most + LAST_ROUND, **arguments)
         except Failed as failure:
             note = f"training on all rows, {seed} of {tuning.seeds} seeds ended: {failure}"
             break
@@ -175,16 +258,48 @@ def _refitted(worker: Worker, best: dict[str, Any], tuning: Tuning) -> dict[str,
         "papers": fmean(one["papers"] for one in refits),
         "refitting": sum(one["seconds"] for one in refits),
         "refits": refits,
-        "answers": Answers.of(rows, groups).to_json(),
+        "answers": encode_rows(rows, groups),
         "note": note,
     }
 
 
-def _curve(worker: Worker, best: dict[str, Any], tuning: Tuning, metric: str) -> dict[str, Any]:
-    """As many rounds as the paper's figure has, or as the budget has time for; without it the scores stand."""
-    settings: Settings = best["settings"]
-    asked = request("curve", settings=settings, rounds=ROUNDS, seconds=tuning.budget, metric=metric)
+def grid() -> list[tuple[int, float, float]]:
+    points = [point for point in product(MODEL_SIZES, SHRINKAGES, PENALTIES) if point != FIRST_POINT]
+    return [FIRST_POINT, *Random(GRID_SEED).sample(points, len(points))]
+
+
+def grid_settings(set_name: str, size: int, shrinkage: float, penalty: float) -> Settings:
+    """gbun as the paper has it, but with one Hessian for all classes: one for each is 1000 Gram matrices on aloi.
+
+    letter is dense here and sparse in the paper: there, none of the weights are zero.
+    """
+    fixed = {"init": "constant", "scale": "none", "temperature": 1.0, "group_size": size, "reg_form": "absolute"}
+    tuned = {"n_neurons": size, "learning_rate": shrinkage, "reg_lambda": penalty}
+    return {**fixed, **tuned, **({"density": 1.0} if set_name == "letter" else {})}
+
+
+def follow_paper(set_name: str, folder: Path | None, budget: float, threads: int) -> dict[str, Any]:
+    """The paper's protocol: the best test score over rounds and as much of its grid as the budget has time for.
+
+    It is chosen on the rows it is judged by, so the figure is too good: it is for comparison with the paper's only.
+    """
+    tried: list[dict[str, Any]] = []
+    worker, left, note = Tuning(set_name, "gbun", folder, budget, 1, threads, False).start(), budget, ""
     try:
-        return {"curve": worker.ask(asked, 2 * tuning.budget + LAST_ROUND)[1]}
+        metric = "macro_precision" if worker.facts["metric"] == "accuracy" else worker.facts["metric"]
+        for point in grid():
+            if left <= 0:
+                break
+            settings, within = grid_settings(set_name, *point), min(left, MOST_OF_BUDGET * budget)
+            began = perf_counter()
+            arguments = {"settings": settings, "rounds": ROUNDS, "seconds": within, "metric": metric}
+            _, answer = worker.ask("curve", within + GRACE * budget + LAST_ROUND, **arguments)
+            left -= perf_counter() - began
+            tried.append({"best": answer["best"], "round": answer["best round"], "settings": settings})
     except Failed as failure:
-        return {"note": f"no curve: {failure}"}
+        if not tried:
+            raise
+        note = str(failure)
+    finally:
+        worker.close()
+    return {"metric": metric, **max(tried, key=lambda one: float(one["best"])), "points": len(tried), "note": note}

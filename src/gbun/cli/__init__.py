@@ -1,6 +1,6 @@
 """The command `gbun`: train, predict, evaluate and inspect from files, and a demo.
 
-What a command needs is imported when it runs, so that `gbun --help` answers at once.
+Commands import what they need when they run, so that `gbun --help` answers at once.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import typer
 
 from gbun import __version__
 from gbun.cli.evaluation import evaluate
-from gbun.cli.failures import reported
+from gbun.cli.failures import report_errors
 from gbun.cli.inspection import inspect
-from gbun.cli.options import with_parameters
+from gbun.cli.options import unfold_options
 from gbun.cli.prediction import predict
-from gbun.cli.training import train
+from gbun.cli.training import TrainCommand, train
 
-# A bug keeps Python's own traceback: it is what a report needs.
+# A bug keeps Python's plain traceback: a report needs it.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"gbun {__version__}")
         raise typer.Exit
 
@@ -42,17 +42,17 @@ def gbun(
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for what the demo makes.")] = Path("gbun-demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller one.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("gbun-demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller data sets.")] = False,
 ) -> None:
-    """Show what gbun does, on data made on the spot."""
+    """Compare gbun with LightGBM and XGBoost on small and generated data sets."""
     from gbun.demo import run
 
     run(output, quick)
 
 
-for command in (with_parameters(train), predict, evaluate, inspect, demo):
-    app.command()(reported(command))
+for command in (unfold_options(train, TrainCommand), predict, evaluate, inspect, demo):
+    app.command()(report_errors(command))
 
 
 def main() -> None:

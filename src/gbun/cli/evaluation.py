@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gbun.cli.labels import class_labels, is_text
-from gbun.cli.options import checked_device
+from gbun.cli.options import check_device, read_metrics
 from gbun.cli.prediction import DEVICE_HELP, MODEL_HELP, ROUNDS_HELP
 from gbun.cli.screen import show_json, show_table
-from gbun.cli.tables import Input, fitted, read_labelled
+from gbun.cli.tables import ExpectedInput, match_columns, read_rows
 from gbun.cli.training import LABELS_HELP, TARGET_HELP, WEIGHT_HELP
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from gbun.metrics import Metric
     from gbun.model import Model
 
-TWO_CLASSES = ("log_loss", "accuracy", "auc", "average_precision", "brier")
-MANY_CLASSES = ("log_loss", "accuracy", "macro_f1", "auc")
-NUMBERS = ("rmse", "mae", "r2")
+BINARY_METRICS = ("log_loss", "accuracy", "auc", "average_precision", "brier")
+MULTICLASS_METRICS = ("log_loss", "accuracy", "macro_f1", "auc")
+REGRESSION_METRICS = ("rmse", "mae", "r2")
 
 
 def evaluate(
@@ -30,40 +30,37 @@ def evaluate(
     target: Annotated[str | None, typer.Option(help=TARGET_HELP)] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="A metric's name; may be repeated. Those usual for the task unless given."),
+        typer.Option(help="A metric's name; may be repeated. The default depends on the task."),
     ] = None,
     weight: Annotated[str | None, typer.Option(help=WEIGHT_HELP)] = None,
     labels: Annotated[Path | None, typer.Option(help=LABELS_HELP)] = None,
     rounds: Annotated[int | None, typer.Option(help=ROUNDS_HELP)] = None,
     device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "cpu",
-    json: Annotated[bool, typer.Option("--json", help="JSON in place of a table.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Say how well a model predicts the rows of a file."""
-    from gbun.metrics import get_metric
+    """Compute metrics of a model on the rows of a file."""
     from gbun.model import load_model
 
-    checked_device(device)
-    try:
-        asked = [get_metric(name) for name in metric or ()]
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--metric") from None
-    fitting = load_model(model)
-    expected = Input.of_model(fitting)
-    table = fitted(read_labelled(data, target, weight, labels, expected.text), data, expected)
-    values = metric_values(fitting, table, asked or usual_metrics(fitting), rounds, device)
+    check_device(device)
+    metrics = read_metrics(metric or (), "--metric")
+    fitted = load_model(model)
+    expected = ExpectedInput.of_model(fitted)
+    table = read_rows(data, target, weight, labels, expected.text, need_labels=True)
+    table = match_columns(table, data, expected)
+    values = metric_values(fitted, table, metrics or default_metrics(fitted), rounds, device)
     if json:
         show_json({"rows": table.X.shape[0], "metrics": values})
     else:
         show_table(((name, f"{value:.6g}") for name, value in values.items()), ("metric", "value"))
 
 
-def usual_metrics(model: Model) -> list[Metric]:
-    """The objective's own metric first, then what people ask for in that task."""
+def default_metrics(model: Model) -> list[Metric]:
+    """Return the default metric of the objective, then the usual metrics of the task."""
     from gbun.metrics import get_metric
 
-    names: tuple[str, ...] = NUMBERS
+    names: tuple[str, ...] = REGRESSION_METRICS
     if model.classes is not None:
-        names = TWO_CLASSES if len(model.classes) == 2 else MANY_CLASSES
+        names = BINARY_METRICS if len(model.classes) == 2 else MULTICLASS_METRICS
     return [get_metric(name) for name in dict.fromkeys([model.ensemble.objective.default_metric(), *names])]
 
 
@@ -71,16 +68,16 @@ def metric_values(
     model: Model, table: Table, metrics: list[Metric], rounds: int | None, device: str = "cpu"
 ) -> dict[str, float]:
     from gbun.collectives import Solo
-    from gbun.targets import weight_array
+    from gbun.targets import to_weight_array
 
-    y, n = coded_labels(model, table.y), table.X.shape[0]
+    y, n = encode_labels(model, table.y), table.X.shape[0]
     scores = model.decision_function(table.X, n_rounds=rounds, device=device).reshape(n, -1)
-    response, weight = model.ensemble.objective.response(scores), weight_array(table.weight, n, "weight")
+    response, weight = model.ensemble.objective.response(scores), to_weight_array(table.weight, n, "weight")
     return {metric.name: metric.evaluate(y, response, weight, Solo()) for metric in metrics}
 
 
-def coded_labels(model: Model, y: Any) -> Any:
-    """Labels as metrics want them: numbers, or the codes of the model's classes."""
+def encode_labels(model: Model, y: Any) -> Any:
+    """Return labels as metrics take them: numbers, or the codes of the model's classes."""
     from gbun.targets import Target
 
     description = model.description

@@ -1,4 +1,4 @@
-"""`gbun inspect`: what a model is, in words or as JSON."""
+"""`gbun inspect`: describe a model as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -8,30 +8,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gbun.cli.prediction import MODEL_HELP
-from gbun.cli.screen import shortened, show_json, show_table, size_in_words, sparkline
+from gbun.cli.screen import format_list, format_size, show_json, show_table, sparkline
 
 if TYPE_CHECKING:
     from gbun.model import Model
 
+NETWORK_FIELDS = ("kind", "n_outputs", "temperature", "density", "sparse_density", "group_size", "seed")
+
 
 def inspect(
     model: Annotated[Path, typer.Argument(help=MODEL_HELP)],
-    json: Annotated[bool, typer.Option("--json", help="JSON in place of words; nothing is shortened.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table; nothing is shortened.")] = False,
 ) -> None:
-    """Say what a model is."""
+    """Describe a model."""
     from gbun.model import load_model
 
-    found = facts(load_model(model), model)
+    details = describe_model(load_model(model), model)
     if json:
-        show_json(found)
+        show_json(details)
     else:
-        show_table(in_words(found))
+        show_table(format_description(details))
 
 
-def facts(model: Model, path: Path) -> dict[str, Any]:
-    """Everything worth knowing of a model, in plain types; rounds count from 0, as they do in Python."""
+def describe_model(model: Model, path: Path) -> dict[str, Any]:
+    """Describe a model in plain types; rounds count from 0, as in Python."""
+    import numpy as np
+
     ensemble, description = model.ensemble, model.description
-    family, schema, linear = ensemble.family, description.schema, ensemble.linear
+    schema, linear = description.schema, ensemble.linear
+    buckets = None if linear is None else linear.buckets
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
@@ -42,15 +47,7 @@ def facts(model: Model, path: Path) -> dict[str, Any]:
         "best_score": description.best_score,
         "scores": ensemble.n_scores,
         "classes": None if model.classes is None else model.classes.tolist(),
-        "network": {
-            "kind": family.kind,
-            "n_outputs": family.n_outputs,
-            "temperature": family.temperature,
-            "density": family.density,
-            "sparse_density": family.sparse_density,
-            "group_size": family.group_size,
-            "seed": family.seed,
-        },
+        **describe_learner(model),
         "scaling": {
             "name": ensemble.scaling.name,
             "dense": ensemble.scaling.dense is not None,
@@ -61,22 +58,27 @@ def facts(model: Model, path: Path) -> dict[str, Any]:
             "kind": "constant" if linear is None else "linear",
             "l2": None if linear is None else linear.l2,
             "weights": None if linear is None else linear.n_weights,
-            "buckets": None if linear is None or linear.buckets is None else linear.buckets.n,
-            "hashed": None if linear is None or linear.buckets is None else linear.buckets.hashed,
+            "buckets": None if buckets is None else buckets.n,
+            "hashed": None if buckets is None else buckets.hashed,
         },
-        "input": {
-            "kind": schema.kind,
-            "n_columns": schema.n_columns,
-            "names": schema.names,
-            "categorical": schema.categorical,
-        },
+        "input": {name: getattr(schema, name) for name in ("kind", "n_columns", "names", "categorical")},
         "parameters": changed_parameters(model),
-        "head_norms": head_norms(model),
+        # The Euclidean norm of the head: how much a round added to the scores.
+        "head_norms": [float(np.linalg.norm(step.head)) for step in ensemble.steps],
     }
 
 
+def describe_learner(model: Model) -> dict[str, Any]:
+    """Describe the base learner: networks under "network", all others by kind and parameters under "learner"."""
+    learner = model.ensemble.learner
+    parameters = learner.parameters()
+    if learner.kind == "network":
+        return {"network": {name: parameters[name] for name in NETWORK_FIELDS}}
+    return {"learner": {"kind": learner.kind, "parameters": parameters}}
+
+
 def changed_parameters(model: Model) -> dict[str, Any]:
-    """The training parameters that differ from the defaults."""
+    """Return the training parameters that differ from the defaults."""
     from gbun.config import parameter_fields
 
     defaults = {f.name: f.default for f in parameter_fields()}
@@ -84,62 +86,64 @@ def changed_parameters(model: Model) -> dict[str, Any]:
     return {name: value for name, value in stored.items() if name not in defaults or value != defaults[name]}
 
 
-def head_norms(model: Model) -> list[float]:
-    """The Euclidean norm of each round's head: how much the round added."""
-    import numpy as np
-
-    return [float(np.linalg.norm(head)) for head in model.ensemble.heads]
-
-
-def in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
-    network, scaling = found["network"], found["scaling"]
-    groups = "over all of them" if network["group_size"] is None else f"in groups of {network['group_size']}"
+def format_description(details: dict[str, Any]) -> list[tuple[str, str]]:
+    scaling, norms = details["scaling"], details["head_norms"]
+    objective = dict(details["objective"])
     rows = [
-        ("file", f"{found['file']}, {size_in_words(found['bytes'])}"),
-        ("task", found["task"]),
-        ("objective", _named_values(found["objective"])),
-        ("rounds", str(found["rounds"])),
-        ("best round", _best(found)),
-        ("scores a row", str(found["scores"])),
-        ("classes", "" if found["classes"] is None else shortened(map(repr, found["classes"]))),
-        ("input", _input(found["input"], scaling["dense"])),
-        ("columns", shortened(found["input"]["names"] or ())),
-        ("categorical", shortened(found["input"]["categorical"])),
-        ("scaling", f"{scaling['name']}: {_scaled(scaling)}"),
-        ("start", _start(found["start"])),
+        ("file", f"{details['file']}, {format_size(details['bytes'])}"),
+        ("task", details["task"]),
+        ("objective", _format_parameters(objective.pop("name"), objective)),
+        ("rounds", str(details["rounds"])),
+        ("best round", _format_best_round(details["best_round"], details["best_score"])),
+        ("scores a row", str(details["scores"])),
+        ("classes", "" if details["classes"] is None else format_list(map(repr, details["classes"]))),
+        ("input", _format_input(details["input"], scaling["dense"])),
+        ("columns", format_list(details["input"]["names"] or ())),
+        ("categorical", format_list(details["input"]["categorical"])),
+        ("scaling", f"{scaling['name']}: {_format_scaling(scaling)}"),
+        ("start", _format_start(details["start"])),
+        *_format_learner(details),
+        ("parameters", ", ".join(f"{k}={v}" for k, v in details["parameters"].items()) or "the defaults"),
+        ("head norms", f"{sparkline(norms)} {norms[0]:.3g} to {norms[-1]:.3g}" if norms else ""),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _format_parameters(name: str, parameters: dict[str, Any]) -> str:
+    values = ", ".join(f"{key} = {value}" for key, value in parameters.items())
+    return f"{name} ({values})" if values else name
+
+
+def _format_best_round(best_round: int | None, best_score: float | None) -> str:
+    if best_round is None:
+        return ""
+    score = "" if best_score is None else f", with a score of {best_score:.6g}"
+    return f"{best_round + 1 or 'none: the start is best'}{score}"
+
+
+def _format_learner(details: dict[str, Any]) -> list[tuple[str, str]]:
+    if "network" not in details:
+        return [("learner", _format_parameters(details["learner"]["kind"], details["learner"]["parameters"]))]
+    network = details["network"]
+    groups = "over all of them" if network["group_size"] is None else f"in groups of {network['group_size']}"
+    return [
         ("network", f"{network['kind']}, K = {network['n_outputs']} outputs, softmax {groups}"),
         ("temperature", f"{network['temperature']:g}"),
         ("density", f"{network['density']:g} of dense columns, {network['sparse_density']:g} of sparse ones"),
         ("seed", str(network["seed"])),
-        ("parameters", ", ".join(f"{k}={v}" for k, v in found["parameters"].items()) or "the defaults"),
-        ("head norms", _norms(found["head_norms"])),
     ]
-    return [(what, value) for what, value in rows if value]
 
 
-def _named_values(objective: dict[str, Any]) -> str:
-    values = ", ".join(f"{name} = {value}" for name, value in objective.items() if name != "name")
-    return f"{objective['name']} ({values})" if values else str(objective["name"])
-
-
-def _best(found: dict[str, Any]) -> str:
-    if found["best_round"] is None:
-        return ""
-    best = found["best_round"] + 1
-    score = "" if found["best_score"] is None else f", with a score of {found['best_score']:.6g}"
-    return f"{best or 'none: the start is best'}{score}"
-
-
-def _start(start: dict[str, Any]) -> str:
+def _format_start(start: dict[str, Any]) -> str:
     if start["kind"] == "constant":
         return "constant"
-    kept = ""
+    place = ""
     if start["buckets"] is not None:
-        kept = f" in {start['buckets']:,} hashed buckets" if start["hashed"] else f" of {start['buckets']:,} columns"
-    return f"linear, {start['weights']:,} weights{kept} that are not 0, l2 = {start['l2']:g}"
+        place = f" in {start['buckets']:,} hashed buckets" if start["hashed"] else f" of {start['buckets']:,} columns"
+    return f"linear, {start['weights']:,} weights{place} that are not 0, l2 = {start['l2']:g}"
 
 
-def _input(expected: dict[str, Any], dense: bool) -> str:
+def _format_input(expected: dict[str, Any], dense: bool) -> str:
     kinds = {
         "array": "dense rows" if dense else "sparse rows",
         "frame": "a data frame",
@@ -150,17 +154,11 @@ def _input(expected: dict[str, Any], dense: bool) -> str:
     return kinds.get(expected["kind"], str(expected["kind"])) + columns
 
 
-def _scaled(scaling: dict[str, Any]) -> str:
+def _format_scaling(scaling: dict[str, Any]) -> str:
     if scaling["name"] == "none":
         return "columns are left as they are"
-    told = []
-    if scaling["dense"]:
-        told.append("dense columns are scaled")
+    parts = ["dense columns are scaled"] if scaling["dense"] else []
     if scaling["sparse_steps"] or not scaling["dense"]:
         steps = "+".join(scaling["sparse_steps"])
-        told.append(f"sparse columns by {steps}" if steps else "sparse columns are left as they are")
-    return ", ".join(told)
-
-
-def _norms(norms: list[float]) -> str:
-    return f"{sparkline(norms)} {norms[0]:.3g} to {norms[-1]:.3g}" if norms else ""
+        parts.append(f"sparse columns by {steps}" if steps else "sparse columns are left as they are")
+    return ", ".join(parts)

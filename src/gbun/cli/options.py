@@ -1,18 +1,21 @@
-"""One command-line option for every training parameter, made from `gbun.config` and from nothing else."""
+"""One command-line option for every training parameter, made from `gbun.config` only."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gbun.cli.failures import with_signature
-from gbun.config import Parameters, parameter_fields, parameters_from
+from gbun.cli.failures import set_signature
+from gbun.config import Parameters, make_parameters, parameter_fields
 from gbun.ranges import Anything, Choice, DeviceName, Flag, Interval, Range
+
+if TYPE_CHECKING:
+    from gbun.metrics import Metric
 
 
 def option_name(parameter: str) -> str:
@@ -23,30 +26,29 @@ def option_name(parameter: str) -> str:
     return "--" + parameter.replace("_", "-")
 
 
-def with_parameters(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, its `**parameters` unfolded into an option for each training parameter.
+def unfold_options(command: Callable[[Any], None], options: type) -> Callable[..., None]:
+    """Make a command with one option for each field of `options`, and one for each training parameter.
 
-    The command gets them as text, None where nothing was said; `read_parameters` makes sense of them.
+    `options` is a dataclass whose fields are annotated for Typer. Its field `parameters` gets the training parameters.
     """
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        command(**arguments)
+        texts = {field.name: arguments.pop(field.name) for field in parameter_fields()}
+        command(options(**arguments, parameters=read_parameters(texts)))
 
-    own = [
-        p
-        for p in inspect.signature(command, eval_str=True).parameters.values()
-        if p.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    return with_signature(run, [*own, *map(_option, parameter_fields())])
+    fields = inspect.signature(options, eval_str=True).parameters.values()
+    plain = [field for field in fields if field.name != "parameters"]
+    return set_signature(run, [*plain, *map(_make_option, parameter_fields())])
 
 
-def _option(field: Field[Any]) -> inspect.Parameter:
-    admitted: Range = field.metadata["range"]
+def _make_option(field: Field[Any]) -> inspect.Parameter:
+    allowed: Range = field.metadata["range"]
+    words = "" if isinstance(allowed, Anything) else describe_range(allowed)
     option = typer.Option(
         option_name(field.name),
-        help=f"{field.metadata['sentence']} {_in_words(admitted)}".rstrip(),
-        metavar=_metavar(admitted),
+        help=f"{field.metadata['sentence']} {words[:1].upper()}{words[1:]}{'.' if words else ''}".rstrip(),
+        metavar=_metavar(allowed),
         rich_help_panel=f"Training parameters: {field.metadata['group']}",
     )
     default = None if field.default is None else str(field.default)
@@ -54,82 +56,85 @@ def _option(field: Field[Any]) -> inspect.Parameter:
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _metavar(admitted: Range) -> str:
-    if isinstance(admitted, Interval):
-        return "INTEGER" if admitted.integral else "NUMBER"
-    if isinstance(admitted, Flag):
+def _metavar(allowed: Range) -> str:
+    if isinstance(allowed, Interval):
+        return "INTEGER" if allowed.integral else "NUMBER"
+    if isinstance(allowed, Flag):
         return "true|false"
-    return "NAME" if isinstance(admitted, Choice) else "VALUE"
+    return "NAME" if isinstance(allowed, Choice) else "VALUE"
 
 
-def _in_words(admitted: Range) -> str:
-    if isinstance(admitted, Anything):
-        return ""
-    words = expected(admitted)
-    return words[0].upper() + words[1:] + "."
+def describe_range(allowed: Range) -> str:
+    """Describe the values that can be typed; objects made by the user are for Python only.
 
-
-def expected(admitted: Range) -> str:
-    """What may be typed; an object of the user's own can only be given in Python.
-
-    >>> expected(Choice(("shared", "per_class"), objects=True))
+    >>> describe_range(Choice(("shared", "per_class"), objects=True))
     'one of shared, per_class'
     """
-    if isinstance(admitted, Choice):
-        return "one of " + ", ".join(admitted.names) + (", none" if admitted.optional else "")
-    return str(admitted).replace("None", "none")
+    if isinstance(allowed, Choice):
+        return "one of " + ", ".join(allowed.names) + (", none" if allowed.optional else "")
+    return str(allowed).replace("None", "none")
 
 
-def read_parameters(typed: Mapping[str, str | None]) -> Parameters:
-    """The training parameters; a value out of its range is a usage error that names its option."""
+def read_parameters(texts: Mapping[str, str | None]) -> Parameters:
+    """Parse the training parameters; a value out of its range is a usage error that names the option."""
     values = {}
     for field in parameter_fields():
-        text = typed[field.name]
+        text = texts[field.name]
         if text is None:
             continue
-        admitted = field.metadata["range"]
-        values[field.name] = value_of(text, admitted)
-        if not admitted.admits(values[field.name]):
-            complaint = f"got {text!r}, expected {expected(admitted)}"
-            raise typer.BadParameter(complaint, param_hint=option_name(field.name))
+        allowed = field.metadata["range"]
+        values[field.name] = parse_value(text, allowed)
+        if not allowed.admits(values[field.name]):
+            message = f"got {text!r}, expected {describe_range(allowed)}"
+            raise typer.BadParameter(message, param_hint=option_name(field.name))
     try:
-        return parameters_from(values)
+        return make_parameters(values)
     except ValueError as error:  # a rule between several parameters
         raise typer.BadParameter(str(error)) from None
 
 
-def checked_device(name: str) -> str:
-    """The name of a device that is here: told before data are read."""
-    from gbun.devices import device_of
+def read_metrics(names: Iterable[str], option: str) -> list[Metric]:
+    """Find metrics by name; an unknown name is a usage error."""
+    from gbun.metrics import get_metric
+
+    try:
+        return [get_metric(name) for name in names]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def check_device(name: str) -> None:
+    """Raise an error if there is no such device, before data are read."""
+    from gbun.devices import make_device
 
     if not DeviceName().admits(name):
-        raise typer.BadParameter(f"got {name!r}, expected {expected(DeviceName())}", param_hint="--device")
-    return device_of(name).name
+        raise typer.BadParameter(f"got {name!r}, expected {describe_range(DeviceName())}", param_hint="--device")
+    make_device(name)
 
 
-def value_of(text: str, admitted: Range) -> Any:
-    """The value a text stands for; where it stands for none that is admitted, the text itself.
+def parse_value(text: str, allowed: Range) -> Any:
+    """Parse the value of an option; return the text itself where it stands for no allowed value.
 
-    >>> value_of("64", Interval(2, 100, integral=True)), value_of("none", Interval(0, 1, optional=True))
+    >>> parse_value("64", Interval(2, 100, integral=True)), parse_value("none", Interval(0, 1, optional=True))
     (64, None)
-    >>> value_of("auc,log_loss", Anything()), value_of("7", Anything())
+    >>> parse_value("auc,log_loss", Anything()), parse_value("7", Anything())
     (['auc', 'log_loss'], 7)
     """
-    if isinstance(admitted, Anything):
+    if isinstance(allowed, Anything):
         parts = [part.strip() for part in text.split(",")]
-        return parts if len(parts) > 1 else _number(text, int)
-    if isinstance(admitted, DeviceName):
+        return parts if len(parts) > 1 else _parse_number(text, int)
+    if isinstance(allowed, DeviceName):
         return text
-    if admitted.optional and text.lower() == "none":
+    if allowed.optional and text.lower() == "none":
         return None
-    if isinstance(admitted, Flag):
+    if isinstance(allowed, Flag):
         return {"true": True, "false": False}.get(text.lower(), text)
-    if isinstance(admitted, Interval):
-        return _number(text, int if admitted.integral else float)
+    if isinstance(allowed, Interval):
+        return _parse_number(text, int if allowed.integral else float)
     return text
 
 
-def _number(text: str, kind: type[int] | type[float]) -> Any:
+def _parse_number(text: str, kind: type[int] | type[float]) -> Any:
     try:
         return kind(text)
     except ValueError:

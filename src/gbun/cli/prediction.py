@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gbun.cli.options import checked_device
-from gbun.cli.tables import Input, check_output, fitted, read
+from gbun.cli.options import check_device
+from gbun.cli.tables import ExpectedInput, check_output, match_columns, read_rows
 from gbun.ranges import DeviceName
 
 if TYPE_CHECKING:
@@ -44,45 +44,46 @@ def predict(
         raise typer.BadParameter(f"got {str(output)!r}, expected a .csv or .npy file, or -", param_hint="--output")
     from gbun.model import load_model
 
-    checked_device(device)
+    check_device(device)
     if output != STDOUT:
         check_output(output, [model, data])
-    fitting = load_model(model)
-    expected = Input.of_model(fitting)
-    X = fitted(read(data, target, text=expected.text), data, expected).X
-    predicting = fitting.predict_proba if proba else fitting.decision_function if scores else fitting.predict
-    values = predicting(X, n_rounds=rounds, device=device)
-    _write(
-        output,
-        values,
-        column_names(fitting, values, "probability" if proba else "score" if scores else "prediction"),
-    )
+    fitted = load_model(model)
+    expected = ExpectedInput.of_model(fitted)
+    X = match_columns(read_rows(data, target, text=expected.text), data, expected).X
+    method = fitted.predict_proba if proba else fitted.decision_function if scores else fitted.predict
+    values = method(X, n_rounds=rounds, device=device)
+    name = "probability" if proba else "score" if scores else "prediction"
+    _write(output, values, column_names(fitted, values, name))
 
 
-def column_names(model: Model, values: Any, what: str) -> list[str]:
-    """`what`, or one `what_class` for each class; where classes have no names, their numbers."""
+def column_names(model: Model, values: Any, name: str) -> list[str]:
+    """Return `name`, or `name_class` for each class; classes without names are numbered."""
     if values.ndim == 1:
-        return [what]
-    n_columns = values.shape[1]
-    classes = model.classes
-    named = classes is not None and len(classes) == n_columns
-    return [f"{what}_{name}" for name in (classes if named and classes is not None else range(n_columns))]
+        return [name]
+    classes: Any = range(values.shape[1])
+    if model.classes is not None and len(model.classes) == values.shape[1]:
+        classes = model.classes
+    return [f"{name}_{label}" for label in classes]
 
 
 def _write(output: Path, values: Any, names: list[str]) -> None:
+    import numpy as np
+
     from gbun.model_io.atomic import write_atomically
 
     if output == STDOUT:
         sys.stdout.writelines(csv_text(values, names))
-        sys.stdout.flush()  # a closed pipe is to be met here, not at the interpreter's end
+        sys.stdout.flush()  # a closed pipe raises here, not at the end of the interpreter
     elif output.suffix.lower() == ".csv":
         write_atomically(output, (text.encode() for text in csv_text(values, names)))
     else:
-        write_atomically(output, [npy_bytes(values)])
+        buffer = io.BytesIO()
+        np.save(buffer, values, allow_pickle=False)
+        write_atomically(output, [buffer.getvalue()])
 
 
 def csv_text(values: Any, names: list[str], rows_at_once: int = 8192) -> Iterator[str]:
-    """A line of names, then a line for each row; numbers in the fewest digits that read back as the same.
+    """Yield a line of names and a line for each row, with the fewest digits that read back as the same number.
 
     >>> import numpy as np
     >>> "".join(csv_text(np.array(["plum", "a,b"]), ["prediction"]))
@@ -97,11 +98,3 @@ def csv_text(values: Any, names: list[str], rows_at_once: int = 8192) -> Iterato
         yield buffer.getvalue()
         buffer.seek(0)
         buffer.truncate()
-
-
-def npy_bytes(values: Any) -> bytes:
-    import numpy as np
-
-    buffer = io.BytesIO()
-    np.save(buffer, values, allow_pickle=False)
-    return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""What a command shows: results on the output stream, remarks on the error stream."""
+"""Output of the commands: results on the output stream, notes on the error stream."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Any
 import typer
 
 
-def remark(text: str) -> None:
-    """Something worth knowing that is no result: it must not end up in a file of results."""
+def print_note(text: str) -> None:
+    """Print a note on the error stream, so that it does not get into a file of results."""
     typer.echo(text, err=True)
 
 
 def show_table(rows: Iterable[tuple[str, str]], heads: tuple[str, str] | None = None) -> None:
-    """Two columns, what and its value; class and column names are shown as they are, never as markup."""
+    """Print a table of two columns. Text is never read as markup: it may hold class and column names."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     first, second = heads or ("", "")
-    box = SIMPLE_HEAD if heads else None
-    table = Table(box=box, show_header=heads is not None, show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD if heads else None, show_header=bool(heads), show_edge=False, pad_edge=False)
     table.add_column(first, style="bold", no_wrap=True)
     table.add_column(second, overflow="fold")
     for row in rows:
@@ -33,21 +32,21 @@ def show_table(rows: Iterable[tuple[str, str]], heads: tuple[str, str] | None = 
 
 
 def show_json(values: Mapping[str, Any]) -> None:
-    typer.echo(json.dumps(_strict(values), indent=2, allow_nan=False))
+    typer.echo(json.dumps(_replace_non_finite(values), indent=2, allow_nan=False))
 
 
-def _strict(value: Any) -> Any:
-    """JSON knows no NaN and no infinity: they become null."""
+def _replace_non_finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, Mapping):
-        return {key: _strict(item) for key, item in value.items()}
+        return {key: _replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
+        return [_replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def size_in_words(size: int) -> str:
+def format_size(size: int) -> str:
     """
-    >>> size_in_words(512), size_in_words(2_500_000)
+    >>> format_size(512), format_size(2_500_000)
     ('512 bytes', '2.5 MB')
     """
     if size < 1000:
@@ -56,14 +55,13 @@ def size_in_words(size: int) -> str:
     return f"{size / 1000**power:.3g} {('', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
-def shortened(values: Iterable[Any], most: int = 8) -> str:
+def format_list(values: Iterable[Any], most: int = 8) -> str:
     """
-    >>> shortened(range(100), 3)
+    >>> format_list(range(100), 3)
     '0, 1, 2, ... (100 in all)'
     """
-    listed = [str(value) for value in values]
-    more = f", ... ({len(listed)} in all)" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    texts = [str(value) for value in values]
+    return ", ".join(texts[:most]) + (f", ... ({len(texts)} in all)" if len(texts) > most else "")
 
 
 def sparkline(values: list[float], width: int = 60) -> str:

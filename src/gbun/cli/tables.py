@@ -1,4 +1,4 @@
-"""Tables for the commands: read from files, and made to fit what a model (or its training table) has seen."""
+"""Tables for the commands: read from files, and matched to the columns of a model or of its training table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gbun.cli.screen import remark, shortened
+from gbun.cli.screen import format_list, print_note
 
 if TYPE_CHECKING:
     from gbun.data.files import Table
@@ -15,73 +15,68 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Input:
-    """What rows must look like. `owner` is whose input it is, for error messages."""
+class ExpectedInput:
+    """The form that rows must have. `owner` names the model or file that has it, for error messages."""
 
     owner: str
     sparse: bool
     n_columns: int | None
     names: tuple[str, ...] | None
     text: tuple[str, ...]
-    words: str
+    kind: str = "array"
 
     @classmethod
-    def of_model(cls, model: Model) -> Input:
+    def of_model(cls, model: Model) -> ExpectedInput:
         schema = model.description.schema
         sparse = schema.kind == "array" and model.ensemble.scaling.dense is None
-        words = {
-            "array": f"{'sparse' if sparse else 'dense'} rows of {schema.n_columns} columns",
-            "frame": f"a table with the columns {shortened(schema.names or ())}",
-        }.get(schema.kind, f"lists of {schema.kind}, which only Python can give")
-        return cls("the model", sparse, schema.n_columns, schema.names, schema.categorical, words)
+        return cls("the model", sparse, schema.n_columns, schema.names, schema.categorical, schema.kind)
 
     @classmethod
-    def of_table(cls, table: Table, path: Path) -> Input:
-        sparse, n_columns = _is_sparse(table.X), table.X.shape[1]
-        words = f"{'sparse' if sparse else 'dense'} rows of {n_columns} columns"
-        named: Any = table.X if table.feature_names else {}
-        text = tuple(str(name) for name in named if named[name].dtype.kind == "O")
-        return cls(str(path), sparse, n_columns, table.feature_names, text, words)
+    def of_table(cls, table: Table, path: Path) -> ExpectedInput:
+        from scipy.sparse import issparse
+
+        columns: Any = table.X if table.feature_names else {}
+        text = tuple(str(name) for name in columns if columns[name].dtype.kind == "O")
+        return cls(str(path), bool(issparse(table.X)), table.X.shape[1], table.feature_names, text)
+
+    def __str__(self) -> str:
+        if self.kind == "array":
+            return f"{'sparse' if self.sparse else 'dense'} rows of {self.n_columns} columns"
+        if self.kind == "frame":
+            return f"a table with the columns {format_list(self.names or ())}"
+        return f"lists of {self.kind}, which only Python can give"
 
 
-def read(
+def read_rows(
     path: Path,
     target: str | None = None,
     weight: str | None = None,
     labels: Path | None = None,
     text: tuple[str, ...] = (),
     share: tuple[int, int] = (0, 1),
+    need_labels: bool = False,
 ) -> Table:
-    """The table in a file, or in several; columns named in `text` held words in training and hold words here.
+    """Read a table from one or several files.
 
-    `share` is the rank of a worker and how many there are, each of which reads a part.
+    Columns named in `text` are read as text, as they were in training. `share` is the rank of a worker and the number
+    of workers, each of which reads a part of the rows. With `need_labels`, every row must have a label.
     """
-    from gbun.data.shares import read_share
+    from gbun.data.worker_files import read_share
 
     try:
-        return read_share(path, *share, target=target, weight=weight, labels=labels, text=text)
+        table = read_share(path, *share, target=target, weight=weight, labels=labels, text=text)
     except ImportError as error:  # a reader that is not installed; the message has the install command
         raise ValueError(str(error)) from error
-
-
-def read_labelled(
-    path: Path,
-    target: str | None,
-    weight: str | None,
-    labels: Path | None,
-    text: tuple[str, ...] = (),
-    share: tuple[int, int] = (0, 1),
-) -> Table:
-    """A table whose rows all have a label."""
-    table = read(path, target, weight, labels, text, share)
+    if not need_labels:
+        return table
     if table.y is None:
-        apart = "save them in it as y, or name their .npy file with --labels"
-        how = "name their column with --target" if table.feature_names else apart
-        raise ValueError(f"{path}: got no labels, expected one for each row; {how}")
-    missing = _count_missing(table.y)
-    if missing:
+        by_file = "save them in it as y, or name their .npy file with --labels"
+        advice = "name their column with --target" if table.feature_names else by_file
+        raise ValueError(f"{path}: got no labels, expected one for each row; {advice}")
+    n_missing = _count_missing(table.y)
+    if n_missing:
         raise ValueError(
-            f"{path}: got {missing} rows without a label, expected one in each of {len(table.y)}; "
+            f"{path}: got {n_missing} rows without a label, expected one in each of {len(table.y)}; "
             "drop those rows or fill them in"
         )
     return table
@@ -92,41 +87,43 @@ def _count_missing(y: Any) -> int:
         return int((y != y).sum())
     if y.dtype.kind != "O":
         return 0
-    from pandas import isna  # only a data frame has objects for labels
+    from pandas import isna  # only a data frame has objects as labels
 
     return int(isna(y).sum())
 
 
-def fitted(table: Table, path: Path, expected: Input) -> Table:
-    """The table with the columns that are expected, in their order; rows without them are refused."""
-    if _is_sparse(table.X) != expected.sparse:
-        got = "sparse rows" if _is_sparse(table.X) else "dense columns"
-        raise ValueError(f"{path}: got {got}, expected {expected.words}, as {expected.owner} has; convert the file")
+def match_columns(table: Table, path: Path, expected: ExpectedInput) -> Table:
+    """Return the table with the expected columns in their order; raise a ValueError where that is impossible."""
+    from scipy.sparse import issparse
+
+    sparse = bool(issparse(table.X))
+    if sparse != expected.sparse:
+        got = "sparse rows" if sparse else "dense columns"
+        raise ValueError(f"{path}: got {got}, expected {expected}, as {expected.owner} has; convert the file")
     if table.feature_names is not None and expected.names is not None:
-        return replace(table, X=_named_columns(table, path, expected), feature_names=expected.names)
-    if _is_sparse(table.X) and path.suffix.lower() != ".npz":
-        return replace(table, X=_widened(table.X, path, expected))
+        return replace(table, X=_select_columns(table, path, expected), feature_names=expected.names)
+    if sparse and path.suffix.lower() != ".npz":
+        return replace(table, X=_widen(table.X, path, expected))
     return table
 
 
-def _named_columns(table: Table, path: Path, expected: Input) -> Any:
-    found, wanted = table.feature_names or (), expected.names or ()
-    missing = [name for name in wanted if name not in found]
+def _select_columns(table: Table, path: Path, expected: ExpectedInput) -> Any:
+    names, wanted = table.feature_names or (), expected.names or ()
+    missing = [name for name in wanted if name not in names]
     if missing:
         raise ValueError(
-            f"{path}: got no column {shortened(map(repr, missing))}, expected all {len(wanted)} columns of "
+            f"{path}: got no column {format_list(map(repr, missing))}, expected all {len(wanted)} columns of "
             f"{expected.owner}; add what is missing"
         )
-    unknown = [name for name in found if name not in wanted]
+    unknown = [name for name in names if name not in wanted]
     if unknown:
-        remark(f"note: {path}: ignored {shortened(unknown)}, as {expected.owner} has no such column")
+        print_note(f"note: {path}: ignored {format_list(unknown)}, as {expected.owner} has no such column")
     X: Any = table.X
-    X = X.set_axis([str(name) for name in X.columns], axis=1)
-    return X[list(wanted)]
+    return X.set_axis([str(name) for name in X.columns], axis=1)[list(wanted)]
 
 
-def _widened(X: Any, path: Path, expected: Input) -> Any:
-    """svmlight text says nothing about columns after its largest id: they are there, and zero."""
+def _widen(X: Any, path: Path, expected: ExpectedInput) -> Any:
+    """Add the zero columns after the largest feature id, of which svmlight text knows nothing."""
     from scipy.sparse import csr_array
 
     if expected.n_columns is None or X.shape[1] == expected.n_columns:
@@ -140,16 +137,10 @@ def _widened(X: Any, path: Path, expected: Input) -> Any:
 
 
 def check_output(path: Path, inputs: Iterable[Path | None]) -> None:
-    """Refuse to write into a missing folder, or over a file that is being read."""
+    """Refuse to write into a missing folder, or over an input file."""
     from gbun.model_io.atomic import writable_target
 
     for source in inputs:
         if source is not None and path.exists() and source.exists() and path.samefile(source):
             raise ValueError(f"{path}: is an input of this command and would be lost; write to another file")
     writable_target(path)
-
-
-def _is_sparse(X: Any) -> bool:
-    from scipy.sparse import issparse
-
-    return bool(issparse(X))

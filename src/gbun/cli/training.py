@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gbun.callbacks import Callback, Checkpoint, History, ProgressBar, TimeBudget
-from gbun.cli.labels import RULE, class_labels, guess_together, is_text, seen
-from gbun.cli.options import checked_device, option_name, read_parameters
-from gbun.cli.screen import remark, show_table, size_in_words
-from gbun.cli.tables import Input, check_output, fitted, read_labelled
+from gbun.cli.labels import TASK_HELP, class_labels, guess_task_from_summaries, is_text, summarize_labels
+from gbun.cli.options import check_device, option_name, read_metrics
+from gbun.cli.screen import format_size, print_note, show_table
+from gbun.cli.tables import ExpectedInput, check_output, match_columns, read_rows
+from gbun.config import Parameters
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from gbun.boosting import Training
     from gbun.collectives import Collective
-    from gbun.config import Parameters
     from gbun.data.files import Table
     from gbun.model import Model
     from gbun.problem import Dataset
@@ -46,162 +44,199 @@ class Task(str, Enum):
 DATA_HELP = "Rows to read: .svm .svmlight .libsvm .txt .csv .tsv (also .gz .bz2 .xz after it), .parquet or .npz."
 TARGET_HELP = "Column of the labels, for .csv, .tsv and .parquet; the other formats have their own place for them."
 WEIGHT_HELP = "Column of row weights, for .csv, .tsv and .parquet."
-LAUNCHED = "GBUN_STORE_KEEPER"
 LABELS_HELP = "A .npy file of labels, for an .npz without them."
 
 
-def train(
-    data: Annotated[Path, typer.Argument(help=DATA_HELP)],
-    model: Annotated[Path, typer.Option("--model", help="The model file to write, such as model.gbun.")],
-    target: Annotated[str | None, typer.Option(help=TARGET_HELP)] = None,
-    task: Annotated[Task, typer.Option(help=RULE)] = Task.auto,
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand:
+    """The options of `gbun train`, and the work of one process, which may be a worker with a share of the rows."""
+
+    data: Annotated[Path, typer.Argument(help=DATA_HELP)]
+    model: Annotated[Path, typer.Option("--model", help="The model file to write, such as model.gbun.")]
+    target: Annotated[str | None, typer.Option(help=TARGET_HELP)] = None
+    task: Annotated[Task, typer.Option(help=TASK_HELP)] = Task.auto
     valid: Annotated[
-        Path | None, typer.Option(help="Rows to watch metrics on, and to stop early on with --early-stopping-rounds.")
-    ] = None,
-    weight: Annotated[str | None, typer.Option(help=WEIGHT_HELP)] = None,
-    labels: Annotated[Path | None, typer.Option(help=LABELS_HELP)] = None,
-    init_model: Annotated[Path | None, typer.Option(help="A model file to add rounds to.")] = None,
+        Path | None, typer.Option(help="Rows to compute metrics on, and to stop early on with --early-stopping-rounds.")
+    ] = None
+    weight: Annotated[str | None, typer.Option(help=WEIGHT_HELP)] = None
+    labels: Annotated[Path | None, typer.Option(help=LABELS_HELP)] = None
+    init_model: Annotated[Path | None, typer.Option(help="A model file to add rounds to.")] = None
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="A model file to write now and then, and on Ctrl-C: --resume goes on from it."),
-    ] = None,
+        typer.Option(help="A model file to write every few rounds, and on Ctrl-C: --resume continues from it."),
+    ] = None
     checkpoint_every: Annotated[
         int | None, typer.Option(min=1, help="Rounds between two checkpoints; 10 unless given.")
-    ] = None,
+    ] = None
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from --checkpoint if the file is there, as if never stopped.")
-    ] = False,
+        bool, typer.Option("--resume", help="Continue from --checkpoint if the file exists, as if never stopped.")
+    ] = False
     time_budget: Annotated[
         float | None, typer.Option(help="Stop after the round in which this many seconds have passed.")
-    ] = None,
+    ] = None
     workers: Annotated[
         int, typer.Option(min=1, help="Processes on this machine that train together, each with a share of the rows.")
-    ] = 1,
+    ] = 1
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds of silence after which a worker is given up, and the job ends.")
-    ] = 300.0,
+        float, typer.Option(min=0.1, help="Seconds of silence after which a worker counts as failed, and the job ends.")
+    ] = 300.0
     transport: Annotated[
-        Transport, typer.Option(help="How workers write sums of K x K on the way; int16 is for slow links.")
-    ] = Transport.float32,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no notes.")] = False,
-    **parameters: str | None,
-) -> None:
+        Transport, typer.Option(help="Number format in which workers send sums of K x K; int16 is for slow links.")
+    ] = Transport.float32
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no notes.")] = False
+    parameters: Parameters
+
+    def run(self) -> None:
+        """Train, with the other workers if there are any; the root writes the model and prints the summary."""
+        with join_workers(self.timeout, self.transport.value) as collective:
+            self._train(collective)
+
+    def callbacks(self) -> list[Callback]:
+        """Make the callbacks of these options; wrong values are usage errors."""
+        if self.checkpoint is None and self.checkpoint_every is not None:
+            raise typer.BadParameter("there is no file to write; give --checkpoint", param_hint="--checkpoint-every")
+        callbacks: list[Callback] = []
+        if self.checkpoint is not None:
+            every = {} if self.checkpoint_every is None else {"every": self.checkpoint_every}
+            callbacks.append(Checkpoint(self.checkpoint, **every))
+        if self.time_budget is not None:
+            try:
+                callbacks.append(TimeBudget(self.time_budget))
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--time-budget") from None
+        return callbacks
+
+    def _train(self, collective: Collective) -> None:
+        from gbun.training import train
+
+        is_root = collective.rank == 0
+        rows, valid_rows, initial = self._read(collective)
+        task, text = self._choose_task(rows, initial, collective)
+        evals = {} if valid_rows is None else {"valid": _dataset(valid_rows, task, text)}
+        # `train` itself shows progress with --verbose.
+        display: list[Callback] = [] if self.quiet or self.parameters.verbose else [ProgressBar()]
+        history, counter, began = History(), RoundCounter(), perf_counter()
+        try:
+            model = train(
+                self.parameters,
+                _dataset(rows, task, text),
+                evals=evals,
+                callbacks=[*display, history, *self.callbacks(), counter],
+                init_model=initial,
+                task=task,
+                resume=self.checkpoint if self.resume else None,
+                collective=collective,
+            )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._interruption_message(history, counter.count)) from None
+        seconds = perf_counter() - began
+        if is_root:
+            model.save_model(self.model)
+            lines = summarize(model, history, seconds, 0 if initial is None else initial.n_rounds)
+            # One worker is not worth a line.
+            lines += [("workers", str(collective.size))] if collective.size > 1 else []
+            show_table([*lines, ("file", f"{self.model}, {format_size(self.model.stat().st_size)}")])
+
+    def _read(self, collective: Collective) -> tuple[Table, Table | None, Model | None]:
+        """Read this worker's training rows and validation rows, and the model to continue from."""
+        from gbun.agreement import decide_at_root, run_or_raise_everywhere
+        from gbun.model import load_model
+
+        share = collective.rank, collective.size
+
+        def read() -> tuple[Table, Table | None, Model | None]:
+            initial = None if self.init_model is None else load_model(self.init_model)
+            of_model = None if initial is None else ExpectedInput.of_model(initial)
+            text = of_model.text if of_model else ()
+            rows = read_rows(self.data, self.target, self.weight, self.labels, text, share, need_labels=True)
+            if of_model is not None:
+                rows = match_columns(rows, self.data, of_model)
+            if self.valid is None:
+                return rows, None, initial
+            text = ExpectedInput.of_table(rows, self.data).text
+            valid_rows = read_rows(self.valid, self.target, self.weight, None, text, share, need_labels=True)
+            return rows, valid_rows, initial
+
+        rows, valid_rows, initial = run_or_raise_everywhere(collective, read)
+        if valid_rows is None or self.valid is None:
+            return rows, None, initial
+        # Shares of sparse rows may differ in width: the widest counts.
+        valid, expected = self.valid, ExpectedInput.of_table(rows, self.data)
+        expected = replace(expected, n_columns=decide_at_root(collective, expected.n_columns, max))
+        matched = run_or_raise_everywhere(collective, lambda: match_columns(valid_rows, valid, expected))
+        return rows, matched, initial
+
+    def _choose_task(self, rows: Table, initial: Model | None, collective: Collective) -> tuple[str, bool]:
+        """Choose the task, and whether classes are text; both are the same on all workers."""
+        from gbun.agreement import decide_at_root
+        from gbun.targets import CLASSIFICATION
+
+        assert rows.y is not None, "read_rows has checked it"
+        objective = self.parameters.objective
+
+        def choose(label_summaries: list[dict[str, Any]]) -> tuple[str, str]:
+            if self.task is not Task.auto:
+                return self.task.value, "as asked for"
+            if initial is not None:
+                is_regression = initial.description.task == "regression"
+                return "regression" if is_regression else "classification", "as in the initial model"
+            if objective != "auto":
+                has_classes = objective in (*CLASSIFICATION, "multi_logistic")
+                return "classification" if has_classes else "regression", f"objective {objective}"
+            task, reason = guess_task_from_summaries(label_summaries)
+            return task, f"{reason}; --task chooses another"
+
+        task, reason = decide_at_root(collective, summarize_labels(rows.y), choose)
+        if collective.rank == 0 and not self.quiet:
+            print_note(f"task: {task} ({reason})")
+        labels = rows.y if initial is None else initial.classes
+        return task, task == "classification" and decide_at_root(collective, is_text(labels), any)
+
+    def _interruption_message(self, history: History, n_rounds: int) -> str:
+        if self.checkpoint is None:
+            return "nothing was saved; --checkpoint FILE keeps complete rounds"
+        if not history.seconds and not n_rounds:
+            return "no round was complete, so there is no checkpoint of this run"
+        # Without a count, Ctrl-C came after the last round, while the last checkpoint was being written.
+        content = f"{n_rounds} rounds are" if n_rounds else "the last complete write is"
+        return f"{content} in the checkpoint {self.checkpoint}; --resume goes on"
+
+
+def train(command: TrainCommand) -> None:
     """Train a model on the rows of a file, or of several: a folder, or a pattern such as 'part-*.svm'.
 
     Several metrics are given with commas: --eval-metric auc,log_loss. Started by torchrun, every worker reads its share
     of the rows, and rank 0 writes the model.
     """
-    chosen = read_parameters(parameters)
-    checked_device(chosen.device)
-    chosen = replace(chosen, verbose=0) if quiet else chosen
-    if resume and checkpoint is None:
+    parameters = command.parameters
+    check_device(parameters.device)
+    if command.resume and command.checkpoint is None:
         raise typer.BadParameter("there is no file to go on from; give --checkpoint", param_hint="--resume")
-    _optional_callbacks(chosen, checkpoint, checkpoint_every, time_budget)  # what is wrong with them is said now
-    _check_outputs([model, checkpoint], [data, valid, labels])
-    given = Job(
-        data, model, target, task, valid, weight, labels, init_model, checkpoint, checkpoint_every, resume, time_budget,
-        timeout, transport.value, quiet, chosen,
-    )  # fmt: skip
-    if workers > 1:
+    command.callbacks()  # errors in these options are reported before anything is read
+    names = [] if parameters.eval_metric is None else parameters.eval_metric
+    read_metrics(names if isinstance(names, list) else [names], option_name("eval_metric"))
+    # Hours of training must not end at a folder that does not exist, nor replace the data.
+    for output in (command.model, command.checkpoint):
+        if output is not None:
+            check_output(output, [command.data, command.valid, command.labels])
+    if command.quiet:
+        command = replace(command, parameters=replace(parameters, verbose=0))
+    if command.workers > 1:
         from gbun.launcher import launch
 
-        launch(Job.run, workers, [given], timeout=timeout)
+        launch(TrainCommand.run, command.workers, [command], timeout=command.timeout)
     else:
-        given.run()
-
-
-@dataclass(frozen=True)
-class Job:
-    """What `gbun train` was asked to do: by one process, or by each worker with its share of the rows."""
-
-    data: Path
-    model: Path
-    target: str | None
-    task: Task
-    valid: Path | None
-    weight: str | None
-    labels: Path | None
-    init_model: Path | None
-    checkpoint: Path | None
-    checkpoint_every: int | None
-    resume: bool
-    time_budget: float | None
-    timeout: float
-    transport: str
-    quiet: bool
-    parameters: Parameters
-
-    def run(self) -> None:
-        with among_workers(self.timeout, self.transport) as collective:
-            self._train(collective)
-
-    def _train(self, collective: Collective) -> None:
-        from gbun.agreement import decided, together
-
-        leads = collective.rank == 0
-        run = Run(self, _optional_callbacks(self.parameters, self.checkpoint, self.checkpoint_every, self.time_budget))
-        rows, watched, initial = together(collective, lambda: self._read(collective))
-        watched = self._fitted(watched, rows, collective)
-        task, why = decided(collective, seen(_labels(rows)), lambda told: self._decide(initial, told))
-        if leads and not self.quiet:
-            remark(f"task: {task} ({why})")
-        text = task == "classification" and decided(
-            collective, is_text(rows.y if initial is None else initial.classes), any
-        )
-        trained = run.train(rows, watched, initial, task, text, collective)
-        if leads:
-            trained.save_model(self.model)
-            show_table(run.summary(trained, self.model, collective))
-
-    def _read(self, collective: Collective) -> tuple[Table, Table | None, Model | None]:
-        """The training rows, those to watch, and the model to go on from."""
-        from gbun.model import load_model
-
-        share = collective.rank, collective.size
-        initial = None if self.init_model is None else load_model(self.init_model)
-        first = None if initial is None else Input.of_model(initial)
-        rows = read_labelled(self.data, self.target, self.weight, self.labels, first.text if first else (), share)
-        if first is not None:
-            rows = fitted(rows, self.data, first)
-        expected, watched = Input.of_table(rows, self.data), None
-        if self.valid is not None:
-            watched = read_labelled(self.valid, self.target, self.weight, None, expected.text, share)
-        return rows, watched, initial
-
-    def _fitted(self, watched: Table | None, rows: Table, collective: Collective) -> Table | None:
-        """Rows to watch, as wide as the widest share of the others."""
-        if watched is None or self.valid is None:
-            return watched
-        from gbun.agreement import decided, together
-
-        valid, expected = self.valid, Input.of_table(rows, self.data)
-        expected = replace(expected, n_columns=decided(collective, expected.n_columns, max))
-        return together(collective, lambda: fitted(watched, valid, expected))
-
-    def _decide(self, initial: Model | None, told: list[dict[str, Any]]) -> tuple[str, str]:
-        """The task and why: asked for, the initial model's, the objective's, or what labels look like."""
-        from gbun.targets import CLASSIFICATION
-
-        objective = self.parameters.objective
-        if self.task is not Task.auto:
-            return self.task.value, "as asked for"
-        if initial is not None:
-            plain = "regression" if initial.description.task == "regression" else "classification"
-            return plain, "as in the initial model"
-        if objective != "auto":
-            classes = objective in (*CLASSIFICATION, "multi_logistic")
-            return "classification" if classes else "regression", f"objective {objective}"
-        guessed, why = guess_together(told)
-        return guessed, f"{why}; --task chooses another"
+        command.run()
 
 
 @contextmanager
-def among_workers(timeout: float, transport: str) -> Iterator[Collective]:
-    """The workers that the launcher or torchrun has started; nobody else, where neither has."""
+def join_workers(timeout: float, transport: str) -> Iterator[Collective]:
+    """Join the workers that the launcher or torchrun has started; without them, yield a collective of one."""
     from gbun.collectives import Solo
+    from gbun.launcher import STORE_OWNER_VARIABLE
 
-    started = {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
-    if not started and LAUNCHED not in os.environ:
+    by_torchrun = {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
+    if not by_torchrun and STORE_OWNER_VARIABLE not in os.environ:
         yield Solo()
         return
     from gbun.arrays import load_torch
@@ -210,45 +245,13 @@ def among_workers(timeout: float, transport: str) -> Iterator[Collective]:
     dist = load_torch("training on several workers").distributed
     if not dist.is_initialized():
         dist.init_process_group("gloo", timeout=timedelta(seconds=max(timeout, 60.0)))
-    with workers(None, timeout, transport) as courier:
-        yield courier
+    with workers(None, timeout, transport) as collective:
+        yield collective
     dist.destroy_process_group()
 
 
-def _optional_callbacks(
-    parameters: Parameters, checkpoint: Path | None, every: int | None, seconds: float | None
-) -> list[Callback]:
-    """What was asked for on the command line; what is wrong with it is said before anything is read."""
-    from gbun.metrics import get_metric
-
-    if every is not None and checkpoint is None:
-        raise typer.BadParameter("there is no file to write; give --checkpoint", param_hint="--checkpoint-every")
-    metrics = parameters.eval_metric
-    try:
-        for metric in metrics if isinstance(metrics, list) else [] if metrics is None else [metrics]:
-            get_metric(metric)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option_name("eval_metric")) from None
-    callbacks: list[Callback] = []
-    if checkpoint is not None:
-        callbacks.append(Checkpoint(checkpoint) if every is None else Checkpoint(checkpoint, every))
-    if seconds is not None:
-        try:
-            callbacks.append(TimeBudget(seconds))
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--time-budget") from None
-    return callbacks
-
-
-def _check_outputs(outputs: list[Path | None], inputs: list[Path | None]) -> None:
-    """Hours of training must not end at a folder that does not exist, nor replace the data."""
-    for path in outputs:
-        if path is not None:
-            check_output(path, inputs)
-
-
-class CompleteRounds(Callback):
-    """How many rounds there were when training was interrupted: what the checkpoint then holds."""
+class RoundCounter(Callback):
+    """Counts the rounds when training ends or is interrupted: those that the checkpoint then holds."""
 
     count = 0
 
@@ -258,80 +261,30 @@ class CompleteRounds(Callback):
     after_training = on_failure
 
 
-@dataclass
-class Run:
-    """One training run and what is told of it."""
-
-    job: Job
-    callbacks: list[Callback]
-    history: History = field(default_factory=History)
-    first: int = 0
-    """How many rounds there were before this run."""
-    seconds: float = 0.0
-
-    def train(
-        self, rows: Table, watched: Table | None, initial: Model | None, task: str, text: bool, collective: Collective
-    ) -> Model:
-        from gbun.training import train
-
-        evals = {} if watched is None else {"valid": _dataset(watched, task, text)}
-        self.first = 0 if initial is None else initial.n_rounds
-        complete, began = CompleteRounds(), perf_counter()
-        try:
-            trained = train(
-                self.job.parameters,
-                _dataset(rows, task, text),
-                evals=evals,
-                callbacks=[*self._display(), self.history, *self.callbacks, complete],
-                init_model=initial,
-                task=task,
-                resume=self.job.checkpoint if self.job.resume else None,
-                collective=collective,
-            )
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(self._what_is_left(complete.count)) from None
-        self.seconds = perf_counter() - began
-        return trained
-
-    def _display(self) -> list[Callback]:
-        """A bar unless --quiet; `train` itself sees to --verbose."""
-        return [] if self.job.quiet or self.job.parameters.verbose else [ProgressBar()]
-
-    def _what_is_left(self, rounds: int) -> str:
-        checkpoint = self.job.checkpoint
-        if checkpoint is None:
-            return "nothing was saved; --checkpoint FILE keeps complete rounds"
-        if not self.history.seconds and not rounds:
-            return "no round was complete, so there is no checkpoint of this run"
-        # Without a count, Ctrl-C came after the last round, while the checkpoint was being brought up to date.
-        held = f"{rounds} rounds are" if rounds else "the last complete write is"
-        return f"{held} in the checkpoint {checkpoint}; --resume goes on"
-
-    def summary(self, model: Model, path: Path, collective: Collective) -> list[tuple[str, str]]:
-        n_known = self.history.n_known
-        made, known = len(self.history.seconds) - n_known, f" after {n_known} of the checkpoint" if n_known else ""
-        rows = [("model", repr(model).strip("<>").removeprefix("gbun.Model: "))]
-        rows.append(("rounds", f"{model.n_rounds}; this run made {made}{known} in {self.seconds:.2f} s"))
-        if model.description.best_round is not None:
-            best = model.description.best_round + 1
-            rows.append(("best round", f"{best}, the last one that was kept" if best else "none: the start is best"))
-        for name, metrics in self.history.start.items():
-            for metric, value in metrics.items():
-                values = [value, *self.history.values.get(name, {}).get(metric, [])]
-                rows.append((f"{name} {metric}", f"{values[model.n_rounds - self.first]:.6g}"))
-        if collective.size > 1:
-            rows.append(("workers", str(collective.size)))
-        rows.append(("file", f"{path}, {size_in_words(path.stat().st_size)}"))
-        return rows
-
-
-def _labels(table: Table) -> NDArray[Any]:
-    assert table.y is not None, "read_labelled has seen to it"
-    return table.y
+def summarize(model: Model, history: History, seconds: float, n_initial_rounds: int) -> list[tuple[str, str]]:
+    """Summarize a training run; `n_initial_rounds` is the number of rounds of the initial model."""
+    n_resumed = history.n_resumed
+    resumed = f" after {n_resumed} of the checkpoint" if n_resumed else ""
+    lines = [
+        ("model", repr(model).strip("<>").removeprefix("gbun.Model: ")),
+        (
+            "rounds",
+            f"{model.n_rounds}; this run made {len(history.seconds) - n_resumed}{resumed} in {seconds:.2f} s",
+        ),
+    ]
+    if model.description.best_round is not None:
+        best = model.description.best_round + 1
+        lines.append(("best round", f"{best}, the last one that was kept" if best else "none: the start is best"))
+    for name, metrics in history.start.items():
+        for metric, value in metrics.items():
+            values = [value, *history.values.get(name, {}).get(metric, [])]
+            lines.append((f"{name} {metric}", f"{values[model.n_rounds - n_initial_rounds]:.6g}"))
+    return lines
 
 
 def _dataset(table: Table, task: str, text: bool) -> Dataset:
     from gbun.problem import Dataset
 
-    y = class_labels(_labels(table), text=text) if task == "classification" else _labels(table)
+    assert table.y is not None, "read_rows has checked it"
+    y = class_labels(table.y, text=text) if task == "classification" else table.y
     return Dataset(table.X, y, table.weight)

@@ -1,7 +1,6 @@
-"""How workers agree: sums, broadcasts and gathers of small arrays. One process is a cluster of one."""
+"""Communication among workers: all-reduce, broadcast and gather of small arrays. One process is a cluster of one."""
 
-from gbun.collectives.base import Collective, Wire, WorkerError
-from gbun.collectives.courier import Courier
-from gbun.collectives.solo import Solo
+from gbun.collectives.async_collective import AsyncCollective, can_overlap, record_round
+from gbun.collectives.base import Collective, Solo, WireFormat, WorkerError
 
-__all__ = ["Collective", "Courier", "Solo", "Wire", "WorkerError"]
+__all__ = ["AsyncCollective", "Collective", "Solo", "WireFormat", "WorkerError", "can_overlap", "record_round"]

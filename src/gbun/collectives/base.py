@@ -1,4 +1,4 @@
-"""The one interface through which a round learns anything about rows it does not hold."""
+"""The interface through which a training learns about rows of other workers, and its implementation for one process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from numpy.typing import NDArray
 
 from gbun.dtypes import FloatArray
 
-Wire: TypeAlias = Sequence[tuple[int, str]]
-"""How numbers are written while they travel: (how many, format) one after the other; see `wire.FORMATS`."""
+WireFormat: TypeAlias = Sequence[tuple[int, str]]
+"""The formats of the consecutive parts of a message: (number of values, one of `wire.FORMATS`)."""
 
 
 class Collective(Protocol):
     """Rank, size, sum, broadcast, gather; nothing else.
 
-    Every worker calls the same of these in the same order. A message is a sum over rows, of a size that depends on K
-    and C only (and before the first round, on the number of dense columns or buckets): no row and no per-row value is
-    ever passed to it.
+    All workers make the same calls in the same order. A message is a sum over rows whose size depends on K and C only
+    (before the first round also on the number of dense columns or buckets). No row and no per-row value is ever sent.
     """
 
     @property
@@ -27,24 +26,51 @@ class Collective(Protocol):
     @property
     def size(self) -> int: ...
 
-    def sum(self, values: FloatArray, root: int | None = None, wire: Wire | None = None) -> FloatArray:
-        """The elementwise sum of every worker's `values`, the same bits on all of them.
+    def sum(self, values: FloatArray, root: int | None = None, wire: WireFormat | None = None) -> FloatArray:
+        """Return the elementwise sum of `values` over all workers, with the same bits on each of them.
 
-        With a `root`, the sum is wanted there only; elsewhere nothing comes back, an empty array, and half as much
-        travels. `wire` writes numbers of a vector narrower than float64.
+        With a `root`, only the root gets the sum; the other workers get an empty array, and half of the traffic is
+        saved. `wire` sends parts of a vector in formats narrower than float64.
         """
 
     def broadcast(self, values: NDArray[Any], root: int = 0) -> NDArray[Any]:
-        """The root's `values` on every worker; the others' tell shape and dtype."""
+        """Return the root's `values` on all workers. Elsewhere, `values` only gives shape and dtype."""
 
     def gather(self, values: NDArray[Any], root: int = 0) -> list[NDArray[Any]] | None:
-        """Every worker's `values`, a vector of a length of its own, in rank order on the root; None elsewhere."""
+        """Return the vectors of all workers in rank order at the root, None elsewhere. Lengths may differ."""
+
+
+class Solo:
+    """The collective of a single process: every sum is complete already.
+
+    >>> import numpy as np
+    >>> Solo().sum(np.array([1.0, 2.0]))
+    array([1., 2.])
+    """
+
+    rank = 0
+    size = 1
+
+    def sum(self, values: FloatArray, root: int | None = None, wire: WireFormat | None = None) -> FloatArray:
+        return values
+
+    def broadcast(self, values: NDArray[Any], root: int = 0) -> NDArray[Any]:
+        return values
+
+    def gather(self, values: NDArray[Any], root: int = 0) -> list[NDArray[Any]] | None:
+        return [values]
 
 
 class WorkerError(RuntimeError):
-    """A worker ended, or went silent, and so the job ends on all of them. `rank` is whose fault it was, if known.
+    """A worker failed, and so the job ends on all workers.
 
-    `lost`: it was killed, is frozen or cannot be reached, and may do better another time; otherwise it raised an error.
+    Attributes
+    ----------
+    rank : int or None
+        The worker that failed, if known.
+    lost : bool
+        True if it was killed, is frozen or cannot be reached, so that another attempt may succeed. False if it raised
+        an error.
     """
 
     def __init__(self, message: str, rank: int | None = None, lost: bool = False) -> None:
@@ -52,7 +78,7 @@ class WorkerError(RuntimeError):
         self.rank, self.lost = rank, lost
 
 
-class Elsewhere(Exception):
+class RemoteTraceback(Exception):
     """The traceback of an error in another process, as text: the cause of a `WorkerError`."""
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""How workers learn that one of them is lost, and why: a record of failures, and pulses, in the job's key-value store.
+"""How workers learn that one of them failed, and why: a failure record and pulses in the job's key-value store.
 
-A worker that raises writes down its rank and its error before it goes; the others, while they wait for it, look there
-every now and then. A worker that was killed closes its connections, and whoever was connected writes down that. One
-that is frozen does neither, but its pulse stops: when it has been silent for `timeout` seconds, whoever waits gives up.
-A worker that is slow has a pulse, and is waited for.
+A worker that raises records its rank and its error before it ends; the others look for the record while they wait. A
+worker that was killed closes its connections, and the worker at the other end records that. A frozen worker does
+neither, but its pulse stops: after `timeout` seconds of silence it counts as failed. A worker that is slow keeps
+its pulse, and the others wait for it.
 """
 
 from __future__ import annotations
@@ -11,137 +11,130 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from time import monotonic, sleep
 from typing import Any
 
+from gbun.collectives.async_collective import run_in_thread
 from gbun.collectives.base import WorkerError
 
-BEATS = 8  # in `timeout` seconds
-LONGEST_BEAT = 5.0
-SECONDS_TO_TELL = 3.0  # how long a worker whose connection broke waits for somebody who knows why
+PULSES_PER_TIMEOUT = 8
+MAX_PULSE_INTERVAL = 5.0
+FAILURE_WAIT_SECONDS = 3.0  # for a better explanation by another worker, after a connection broke
 
 
 class Health:
-    """The failures and pulses of one job. `keeper` says who has the store, for the error where that is gone."""
+    """The failures and pulses of one job. `store_owner` names the process that keeps the store, for error messages."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: float, keeper: str = "worker 0") -> None:
-        self.store, self.rank, self.size, self.timeout, self.keeper = store, rank, size, timeout, keeper
-        self.beat = min(timeout / BEATS, LONGEST_BEAT)
+    def __init__(self, store: Any, rank: int, size: int, timeout: float, store_owner: str = "worker 0") -> None:
+        self.store, self.rank, self.size, self.timeout, self.store_owner = store, rank, size, timeout, store_owner
+        self.pulse_interval = min(timeout / PULSES_PER_TIMEOUT, MAX_PULSE_INTERVAL)
         self._ended = threading.Event()
         self._pulses: dict[int, tuple[bytes, float]] = {}
-        self._looked = 0.0
-        self._set(f"pulse/{rank}", "0")
-        self._heart = threading.Thread(target=self._pulse, name="gbun-pulse", daemon=True)
-        self._heart.start()
+        self._last_check = 0.0
+        self._ask_store(lambda: store.set(f"pulse/{rank}", "0"), quiet=True)
+        self._pulse_thread = threading.Thread(target=self._send_pulses, name="gbun-pulse", daemon=True)
+        self._pulse_thread.start()
 
-    def _pulse(self) -> None:
+    def _send_pulses(self) -> None:
         count = 0
-        while not self._ended.wait(self.beat):
+        while not self._ended.wait(self.pulse_interval):
             count += 1
             try:
                 self.store.set(f"pulse/{self.rank}", str(count))
             except RuntimeError:
-                return  # the store is gone: whoever waits for the others finds out
+                return  # the store is gone: `check` finds out
 
     def end(self) -> None:
-        """This worker is through; it is not missed any more."""
+        """Stop the pulse: this worker is done."""
         self._ended.set()
-        self._heart.join(self.beat)  # a thread in the store's code must not meet the end of the interpreter
-        self._set(f"pulse/{self.rank}", "ended")
+        # A thread must not be in the store's code when the interpreter ends.
+        self._pulse_thread.join(self.pulse_interval)
+        self._ask_store(lambda: self.store.set(f"pulse/{self.rank}", "ended"), quiet=True)
 
-    def failed(self, cause: BaseException) -> None:
-        """Tell the others why this worker goes; the first one told is the cause of all that follows."""
+    def report_failure(self, cause: BaseException) -> None:
+        """Tell the other workers why this one fails. Only the first failure of the job is recorded."""
         if isinstance(cause, WorkerError):
-            self._record(self.rank if cause.rank is None else cause.rank, str(cause), cause.lost)
+            self._record_failure(self.rank if cause.rank is None else cause.rank, str(cause), cause.lost)
         else:
-            self._record(self.rank, f"{type(cause).__name__}: {cause}".rstrip(": "))
+            self._record_failure(self.rank, f"{type(cause).__name__}: {cause}".rstrip(": "))
         self._ended.set()
 
     def check(self) -> None:
-        """Raise if a worker is known to be lost; called while this one waits."""
-        told = self._told()
-        if told is not None:
-            raise told
+        """Raise if a worker failed; called while this one waits."""
+        failure = self._read_failure()
+        if failure is not None:
+            raise failure
         now = monotonic()
-        if now - self._looked < self.beat:
+        if now - self._last_check < self.pulse_interval:
             return
-        if now - self._looked > 4 * self.beat:  # it computed, and looked at nobody
+        if now - self._last_check > 4 * self.pulse_interval:  # this worker computed: what it read is out of date
             self._pulses.clear()
-        self._looked = now
-        for rank, pulse in enumerate(self._bounded(self._read_pulses)):
+        self._last_check = now
+        for rank, pulse in enumerate(self._ask_store(self._read_pulses)):
             before = self._pulses.get(rank)
             if rank == self.rank or before is None or before[0] != pulse:
                 self._pulses[rank] = pulse, now
             elif now - before[1] > self.timeout:
-                self._record(
-                    rank, f"no sign of life for {self.timeout:g} s: it is frozen, or its machine is gone", True
-                )
-                raise self._told() or WorkerError(f"worker {rank} was lost", rank, lost=True)
+                cause = f"no sign of life for {self.timeout:g} s: it is frozen, or its machine is gone"
+                raise self._record_lost_worker(rank, cause)
 
     def lost(self, peer: int, error: BaseException) -> WorkerError:
-        """The connection to a worker broke: what is known of it, after a moment for those who know more."""
-        told = self._told_in_time()
-        if told is not None:
-            return told
-        self._record(peer, "its connection broke: it was killed, or its machine is gone", True)
-        return self._told() or WorkerError(f"worker {peer} was lost: {error}", peer, lost=True)
+        """Explain a broken connection: by the failure on record, after a while for other workers to record one."""
+        failure = self._await_failure()
+        if failure is not None:
+            return failure
+        cause = "its connection broke: it was killed, or its machine is gone"
+        return self._record_lost_worker(peer, cause, f": {error}")
 
-    def unconnected(self, error: BaseException) -> WorkerError:
-        """Workers did not come together: why, if somebody knows."""
+    def explain_connection_error(self, error: BaseException) -> WorkerError:
+        """Explain why workers could not connect: by the failure on record, if there is one."""
         if isinstance(error, WorkerError):
             return error
-        words = str(error).splitlines()[0]
-        return self._told_in_time() or WorkerError(
-            f"worker {self.rank} of {self.size} could not connect with the others: {words}", self.rank, lost=True
+        reason = str(error).splitlines()[0]
+        return self._await_failure() or WorkerError(
+            f"worker {self.rank} of {self.size} could not connect with the others: {reason}", self.rank, lost=True
         )
 
-    def _told_in_time(self) -> WorkerError | None:
-        until = monotonic() + min(SECONDS_TO_TELL, self.timeout)
-        while monotonic() < until:
-            told = self._told()
-            if told is not None:
-                return told
+    def _await_failure(self) -> WorkerError | None:
+        deadline = monotonic() + min(FAILURE_WAIT_SECONDS, self.timeout)
+        while (failure := self._read_failure()) is None and monotonic() < deadline:
             sleep(0.05)
-        return None
+        return failure
 
-    def _told(self) -> WorkerError | None:
-        record = self._bounded(lambda: self.store.get("failure") if self.store.check(["failure"]) else None)
+    def _record_lost_worker(self, rank: int, cause: str, detail: str = "") -> WorkerError:
+        """Record a lost worker and return the failure on record, which may be an earlier one."""
+        self._record_failure(rank, cause, lost=True)
+        return self._read_failure() or WorkerError(f"worker {rank} was lost{detail}", rank, lost=True)
+
+    def _read_failure(self) -> WorkerError | None:
+        record = self._ask_store(lambda: self.store.get("failure") if self.store.check(["failure"]) else None)
         if record is None:
             return None
         rank, cause, lost = json.loads(record)
         return WorkerError(f"worker {rank} of {self.size} failed: {cause}", rank, lost)
 
-    def _record(self, rank: int, cause: str, lost: bool = False) -> None:
-        self._bounded(lambda: self.store.compare_set("failure", "", json.dumps([rank, cause, lost])), quiet=True)
+    def _record_failure(self, rank: int, cause: str, lost: bool = False) -> None:
+        self._ask_store(lambda: self.store.compare_set("failure", "", json.dumps([rank, cause, lost])), quiet=True)
 
     def _read_pulses(self) -> list[bytes]:
-        """Of those who have not begun, an empty one: they may be silent for as long as others."""
+        """Return the pulse of each rank, empty for workers that have not started: they may be silent as long."""
         keys = [f"pulse/{rank}" for rank in range(self.size)]
         if self.store.check(keys):
             return list(self.store.multi_get(keys))
         return [self.store.get(key) if self.store.check([key]) else b"" for key in keys]
 
-    def _set(self, key: str, value: str) -> None:
-        self._bounded(lambda: self.store.set(key, value), quiet=True)
-
-    def _bounded(self, ask: Callable[[], Any], quiet: bool = False) -> Any:
-        """The store's answer; its own timeout is longer than ours."""
-        answer: list[Any] = []
-
-        def run() -> None:
-            try:
-                answer.append(ask())
-            except Exception as error:
-                answer.append(error)
-
-        asking = threading.Thread(target=run, daemon=True)
-        asking.start()
-        asking.join(self.timeout)
-        if answer and not isinstance(answer[0], Exception):
-            return answer[0]
+    def _ask_store(self, ask: Callable[[], Any], quiet: bool = False) -> Any:
+        """Return the store's answer within `timeout`; the store's own timeout is longer."""
+        future = run_in_thread(ask)
+        reason = f"has not answered for {self.timeout:g} s"
+        if wait([future], self.timeout).done:
+            error = future.exception()
+            if error is None:
+                return future.result()
+            reason = f"cannot be reached ({error})"
         if quiet:
             return None
-        why = f"cannot be reached ({answer[0]})" if answer else f"has not answered for {self.timeout:g} s"
         raise WorkerError(
-            f"{self.keeper}, which keeps the store of this job, {why}: it was killed, or is frozen", lost=True
+            f"{self.store_owner}, which keeps the store of this job, {reason}: it was killed, or is frozen", lost=True
         )

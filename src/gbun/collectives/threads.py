@@ -1,4 +1,4 @@
-"""Workers that are threads of one process: for tests, and to see what workers do without a network."""
+"""Workers that are threads of one process: for tests, and to try out training on workers without a network."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.collectives.base import Wire, WorkerError
-from gbun.collectives.wire import as_received
+from gbun.collectives.base import WireFormat, WorkerError
+from gbun.collectives.wire import round_trip
 from gbun.dtypes import FloatArray
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-class Meeting:
-    """Where threads meet: each lays down what it has, and goes on when all have done so."""
+class ThreadRendezvous:
+    """A barrier at which threads exchange values: each leaves its value and goes on when all have done so."""
 
     def __init__(self, size: int, timeout: float) -> None:
         self.size, self.timeout = size, timeout
         self.barrier = threading.Barrier(size)
-        self.laid: list[Any] = [None] * size
+        self.slots: list[Any] = [None] * size
         self.failure: tuple[int, BaseException] | None = None
 
     def exchange(self, rank: int, value: Any) -> list[Any]:
-        self.laid[rank] = value
+        self.slots[rank] = value
         self._wait()
-        found = list(self.laid)
-        self._wait()  # nobody lays down the next value before all have taken this one
-        return found
+        values = list(self.slots)
+        self._wait()  # no thread may overwrite its slot before all have read it
+        return values
 
     def _wait(self) -> None:
         try:
@@ -43,50 +43,66 @@ class Meeting:
             rank, cause = self.failure
             raise WorkerError(f"worker {rank} failed: {type(cause).__name__}: {cause}", rank) from cause
 
-    def leave(self, rank: int, cause: BaseException) -> None:
-        """A worker failed: whoever waits for it, or will, is told why."""
+    def abort(self, rank: int, cause: BaseException) -> None:
+        """Record that a worker failed; all that wait, or will wait, for it raise a `WorkerError`."""
         if self.failure is None and not isinstance(cause, WorkerError):
             self.failure = rank, cause
         self.barrier.abort()
 
 
 class ThreadCollective:
-    """One of several threads that train together."""
+    """The collective of one of several threads."""
 
-    def __init__(self, rank: int, meeting: Meeting) -> None:
-        self.rank, self.size, self._meeting = rank, meeting.size, meeting
+    def __init__(self, rank: int, rendezvous: ThreadRendezvous) -> None:
+        self.rank, self.size, self._rendezvous = rank, rendezvous.size, rendezvous
 
-    def sum(self, values: FloatArray, root: int | None = None, wire: Wire | None = None) -> FloatArray:
-        parts = self._meeting.exchange(self.rank, as_received(np.asarray(values), wire))
+    def sum(self, values: FloatArray, root: int | None = None, wire: WireFormat | None = None) -> FloatArray:
+        parts = self._rendezvous.exchange(self.rank, round_trip(np.asarray(values), wire))
         return np.asarray(reduce(np.add, parts)) if root in (None, self.rank) else np.zeros(0)
 
     def broadcast(self, values: NDArray[Any], root: int = 0) -> NDArray[Any]:
-        return np.array(self._meeting.exchange(self.rank, values)[root])
+        return np.array(self._rendezvous.exchange(self.rank, values)[root])
 
     def gather(self, values: NDArray[Any], root: int = 0) -> list[NDArray[Any]] | None:
-        parts = self._meeting.exchange(self.rank, values)
+        parts = self._rendezvous.exchange(self.rank, values)
         return parts if self.rank == root else None
 
 
-def in_threads(size: int, work: Callable[[ThreadCollective], Found], timeout: float = 60.0) -> Sequence[Found]:
-    """What `work` gives on each of `size` workers. Where one raises, all end, and its error is raised.
+def in_threads(size: int, work: Callable[[ThreadCollective], Result], timeout: float = 60.0) -> Sequence[Result]:
+    """Run `work(collective)` on `size` workers that are threads.
 
+    Parameters
+    ----------
+    size : int
+        The number of workers.
+    work : callable
+        Called once on each worker with its collective.
+    timeout : float, default=60.0
+        Seconds that a worker waits for the others.
+
+    Returns
+    -------
+    list
+        What `work` returned, in rank order. If a worker raises, all of them end, and its error is raised.
+
+    Examples
+    --------
     >>> in_threads(3, lambda collective: float(collective.sum(np.array([1.0]))[0]))
     [3.0, 3.0, 3.0]
     """
-    meeting = Meeting(size, timeout)
+    rendezvous = ThreadRendezvous(size, timeout)
 
-    def run(rank: int) -> Found:
+    def run(rank: int) -> Result:
         try:
-            return work(ThreadCollective(rank, meeting))
+            return work(ThreadCollective(rank, rendezvous))
         except BaseException as cause:
-            meeting.leave(rank, cause)
+            rendezvous.abort(rank, cause)
             raise
 
     with ThreadPoolExecutor(size) as pool:
         futures = [pool.submit(run, rank) for rank in range(size)]
         errors = [future.exception() for future in futures]
-    first = meeting.failure[1] if meeting.failure else next((e for e in errors if e is not None), None)
+    first = rendezvous.failure[1] if rendezvous.failure else next((e for e in errors if e is not None), None)
     if first is not None:
         raise first
     return [future.result() for future in futures]

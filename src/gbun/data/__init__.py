@@ -1,1 +1,1 @@
-"""From files, arrays, frames and names to the features a network reads."""
+"""Read files, arrays, frames and names into features."""

@@ -1,4 +1,4 @@
-"""Rows as the library holds them: dense columns, sparse entries, or both side by side."""
+"""Rows of features: dense columns, sparse entries, or both side by side."""
 
 from __future__ import annotations
 
@@ -11,42 +11,44 @@ from gbun.dtypes import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class There:
-    """Where a device has the same entries in memory of its own, as they came: it need not get them again."""
+class DeviceEntries:
+    """The user's copy of sparse entries in the memory of a device, which need not be sent there again."""
 
     ids: Array  # int32 or int64
-    values: Array | None = None  # float32; None where others take their place
+    values: Array | None = None  # float32; None if scaling has replaced them
 
-    def __getitem__(self, entries: slice) -> There:
-        return There(self.ids[entries], None if self.values is None else self.values[entries])
+    def __getitem__(self, entries: slice) -> DeviceEntries:
+        return DeviceEntries(self.ids[entries], None if self.values is None else self.values[entries])
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Compressed sparse rows whose columns are 64-bit feature ids: nothing here grows with the largest id."""
+    """Compressed sparse rows with 64-bit feature ids: no array grows with the largest id."""
 
     indptr: IntArray
     ids: IntArray
     values: FloatArray
-    there: There | None = None
+    on_device: DeviceEntries | None = None
 
-    def valued(self, values: FloatArray) -> Entries:
-        """The same entries with other values, which a device does not have; it may be that they are not others."""
-        there = self.there if values is self.values or self.there is None else There(self.there.ids)
-        return Entries(self.indptr, self.ids, values, there)
+    def with_values(self, values: FloatArray) -> Entries:
+        """Return the same entries with other values, which the device does not have unless they are the same array."""
+        on_device = self.on_device
+        if on_device is not None and values is not self.values:
+            on_device = DeviceEntries(on_device.ids)
+        return Entries(self.indptr, self.ids, values, on_device)
 
     @property
     def row_of_entry(self) -> IntArray:
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
-    def counting(self, weight: FloatArray) -> IntArray:
-        """The ids of rows that have a weight."""
+    def weighted_ids(self, weight: FloatArray) -> IntArray:
+        """Return the ids of rows with a positive weight."""
         return self.ids if (weight > 0).all() else self.ids[np.repeat(weight > 0, np.diff(self.indptr))]
 
     def take(self, rows: IntArray) -> Entries:
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
-        # position of each taken entry: its row's first entry plus its place within the row
+        # The position of an entry is that of its row's first entry plus its place within the row.
         position = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
         return Entries(indptr, self.ids[position], self.values[position])
 
@@ -64,17 +66,17 @@ class Features:
     sparse: Entries | None = None
 
     def block(self, first: int, last: int) -> Features:
-        """Rows first .. last-1, without a copy of their entries."""
+        """Return rows first .. last-1 without copying their entries."""
         sparse = self.sparse
         if sparse is not None:
             entries = slice(int(sparse.indptr[first]), int(sparse.indptr[last]))
             indptr = sparse.indptr[first : last + 1] - sparse.indptr[first]
-            there = None if sparse.there is None else sparse.there[entries]
-            sparse = Entries(indptr, sparse.ids[entries], sparse.values[entries], there)
+            on_device = None if sparse.on_device is None else sparse.on_device[entries]
+            sparse = Entries(indptr, sparse.ids[entries], sparse.values[entries], on_device)
         return Features(last - first, None if self.dense is None else self.dense[first:last], sparse)
 
     def contiguous(self) -> Features:
-        """The same rows in arrays that lie in memory element by element; a copy only where they do not."""
+        """Return the same rows in contiguous arrays, copied only if they are not contiguous."""
         dense, sparse = self.dense, self.sparse
         if sparse is not None:
             sparse = Entries(sparse.indptr, np.ascontiguousarray(sparse.ids), np.ascontiguousarray(sparse.values))
@@ -92,10 +94,10 @@ class Features:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a model remembers of its input, so that other data is refused instead of misread.
+    """The form of a model's input, so that other data is refused instead of misread.
 
-    kind: "array" (dense or sparse matrix), "frame" (columns by name, some of them categorical), "names" (dicts)
-    or "tokens" (lists of words). `names` and `categorical` belong to frames, `n_columns` to arrays and frames.
+    `kind` is "array" (dense or sparse matrix), "frame" (named columns, some of them categorical), "names" (dicts) or
+    "tokens" (lists of strings). Frames have `names` and `categorical`; arrays and frames have `n_columns`.
     """
 
     kind: str
@@ -106,7 +108,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows one worker trains on: features, targets, weights, and where their scores start."""
+    """Rows of one worker, to train or to evaluate on: features, targets, weights and initial scores."""
 
     features: Features
     y: FloatArray

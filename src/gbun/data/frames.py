@@ -1,4 +1,4 @@
-"""Data frames, pandas' or polars', as columns of numbers or of categories. Neither package is imported here."""
+"""Read data frames of pandas or polars as columns of numbers or categories, without importing either package."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column: `values` when numeric, otherwise `codes` into `categories`, -1 where missing."""
+class FrameColumn:
+    """A column: `values` if it is numeric, otherwise `codes` into `categories`, -1 for a missing value."""
 
     name: str
     values: NDArray[np.float64] | None = None
@@ -24,43 +24,48 @@ def is_frame(X: Any) -> bool:
     return type(X).__name__ == "DataFrame" and type(X).__module__.split(".")[0] in ("pandas", "polars")
 
 
-def columns(X: Any, name: str, categorical: Sequence[str] | None = None) -> list[Column]:
-    """The frame's columns. `categorical` names those that must be read as categories, whatever their type is now."""
-    convert = _from_pandas if type(X).__module__.startswith("pandas") else _from_polars
-    check_names(X, name)
+def _is_pandas(X: Any) -> bool:
+    return type(X).__module__.startswith("pandas")
+
+
+def read_columns(X: Any, name: str, categorical: Sequence[str] | None = None) -> list[FrameColumn]:
+    """Read the columns of a frame; those named in `categorical`, and no others, must hold categories."""
+    convert = _from_pandas if _is_pandas(X) else _from_polars
+    check_column_names(X, name)
     return [convert(X[column], str(column), name, categorical) for column in X.columns]
 
 
-def missing(X: Any) -> list[bool]:
-    """Of each column, whether it is missing in every row: then its type says little."""
-    if type(X).__module__.startswith("pandas"):
+def find_missing_columns(X: Any) -> list[bool]:
+    """Return for each column whether all of its values are missing: then its type says little."""
+    if _is_pandas(X):
         return [bool(X[column].isna().all()) for column in X.columns]
     return [X[column].null_count() == len(X) for column in X.columns]
 
 
-def check_names(X: Any, name: str) -> None:
+def check_column_names(X: Any, name: str) -> None:
     names = [str(column) for column in X.columns]
     if len(set(names)) < len(names):
         twice = next(n for n in names if names.count(n) > 1)
         raise ValueError(f"{name} has several columns named {twice!r}; column names must differ")
 
 
-def _from_pandas(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> Column:
+def _from_pandas(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> FrameColumn:
     kind = getattr(series.dtype, "kind", "O")
-    nominal = series.dtype.name == "category" or (kind in "OUST" and kind != "M") or series.dtype.name.startswith("str")
+    is_categorical = series.dtype.name == "category" or kind in "OUST" or series.dtype.name.startswith("str")
     if kind == "O" and series.dtype.name == "object":
-        nominal = not _all_numbers(series.dropna(), column, name)
-    nominal = _role(nominal, bool(series.isna().all()), column, name, categorical)
-    if nominal:
+        is_categorical = not _all_numbers(series.dropna(), column, name)
+    is_categorical = _is_categorical(is_categorical, bool(series.isna().all()), column, name, categorical)
+    if is_categorical:
         codes, categories = series.factorize()
-        return Column(column, codes=codes.astype(np.int64), categories=tuple(_text(c) for c in categories))
+        names = tuple(_category_name(category) for category in categories)
+        return FrameColumn(column, codes=codes.astype(np.int64), categories=names)
     if kind not in "fiubO":
-        raise ValueError(_not_supported(column, name, series.dtype))
-    return Column(column, series.to_numpy(dtype=np.float64, na_value=np.nan))
+        raise ValueError(_unsupported_message(column, name, series.dtype))
+    return FrameColumn(column, series.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _all_numbers(values: Any, column: str, name: str) -> bool:
-    """Whether a column of Python objects holds numbers; otherwise all must be words."""
+    """Return whether a column of Python objects holds numbers; if not, all must be strings."""
     kinds = {type(value) for value in values}
     if kinds and all(issubclass(kind, (int, float, np.number, np.bool_)) for kind in kinds):
         return True
@@ -72,38 +77,40 @@ def _all_numbers(values: Any, column: str, name: str) -> bool:
     return False
 
 
-def _text(category: Any) -> str:
-    """1 and 1.0 are the same category: a missing value beside it turns pandas' integers into floats."""
+def _category_name(category: Any) -> str:
+    """Name a category: 1 and 1.0 are the same, as a missing value turns integers of pandas into floats."""
     return str(int(category)) if isinstance(category, float) and category.is_integer() else str(category)
 
 
-def _from_polars(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> Column:
+def _from_polars(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> FrameColumn:
     kind = str(series.dtype).split("(")[0]
-    nominal = kind in ("String", "Utf8", "Categorical", "Enum")
-    nominal = _role(nominal, series.null_count() == len(series), column, name, categorical)
-    if nominal and kind == "Null":
-        return Column(column, codes=np.full(len(series), -1, dtype=np.int64))
-    if nominal:
+    is_categorical = kind in ("String", "Utf8", "Categorical", "Enum")
+    is_categorical = _is_categorical(is_categorical, series.null_count() == len(series), column, name, categorical)
+    if is_categorical and kind == "Null":
+        return FrameColumn(column, codes=np.full(len(series), -1, dtype=np.int64))
+    if is_categorical:
         values = series.cast(str).to_list()
         places = {value: i for i, value in enumerate(dict.fromkeys(v for v in values if v is not None))}
         codes = np.array([-1 if v is None else places[v] for v in values], dtype=np.int64)
-        return Column(column, codes=codes, categories=tuple(places))
+        return FrameColumn(column, codes=codes, categories=tuple(places))
     if not (series.dtype.is_numeric() or kind in ("Boolean", "Null")):
-        raise ValueError(_not_supported(column, name, series.dtype))
-    return Column(column, np.array(series.cast(float).to_numpy(), dtype=np.float64))
+        raise ValueError(_unsupported_message(column, name, series.dtype))
+    return FrameColumn(column, np.array(series.cast(float).to_numpy(), dtype=np.float64))
 
 
-def _role(nominal: bool, missing: bool, column: str, name: str, categorical: Sequence[str] | None) -> bool:
-    """Whether the column holds categories; one that is missing everywhere plays the part it had in training."""
-    if categorical is None or nominal == (column in categorical):
-        return nominal
+def _is_categorical(
+    is_categorical: bool, missing: bool, column: str, name: str, categorical: Sequence[str] | None
+) -> bool:
+    """Decide whether a column holds categories; one with only missing values keeps its kind of training."""
+    if categorical is None or is_categorical == (column in categorical):
+        return is_categorical
     if missing:
-        return not nominal
+        return not is_categorical
     was, now = ("categories", "numbers") if column in categorical else ("numbers", "categories")
     raise ValueError(f"{name}[{column!r}] held {was} in training and holds {now} now; convert it with astype")
 
 
-def _not_supported(column: str, name: str, dtype: Any) -> str:
+def _unsupported_message(column: str, name: str, dtype: Any) -> str:
     return (
         f"{name}[{column!r}] has type {dtype}; columns must hold numbers, booleans, strings or categories "
         "(turn dates into numbers such as days since a date)"

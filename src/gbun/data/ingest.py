@@ -1,12 +1,14 @@
-"""Whatever users hold, as `Features`: arrays, sparse matrices, data frames, dicts of names, lists of tokens.
+"""Read user data into `Features`: arrays, sparse matrices, data frames, dicts of names, lists of tokens.
 
-Nothing is densified, no vocabulary is kept, and no memory grows with the largest feature id: a name's id is its hash.
+Nothing is densified, no vocabulary is kept, and no memory grows with the largest feature id: the id of a name is its
+hash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -14,11 +16,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from gbun.arrays import host, is_tensor
+from gbun.arrays import is_tensor, namespace, to_host
 from gbun.data import frames
 from gbun.data.features import Entries, Features, Schema
-from gbun.data.tensors import check_rows, matrix, there
-from gbun.dtypes import FloatArray
+from gbun.data.tensors import check_tensor_rows, find_device_entries, reshape_advice, to_matrix
 from gbun.networks import hash_name
 
 ACCEPTED = (
@@ -27,107 +28,104 @@ ACCEPTED = (
 )
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-MISSING = "NaN means missing, infinity is an error"
-LOOKED_AT = 2**22  # numbers of a tensor at a time: a device need not have room for more
-NO_COLUMNS = ": nothing to learn from or to predict by"
+INFINITY_ADVICE = "NaN means missing, infinity is an error"
+CHECK_BLOCK = 2**22  # numbers checked at a time: a device may have no room for more
+NO_COLUMNS_REASON = ": nothing to learn from or to predict by"
 
 
-def ingest(X: Any, name: str = "X", tensors: bool = False, share: bool = False) -> tuple[Features, Schema]:
-    """Features and the schema to remember them by. With `tensors`, these stay where they are.
+def ingest(X: Any, name: str = "X", tensors: bool = False, is_shard: bool = False) -> tuple[Features, Schema]:
+    """Return the features of X and the schema that describes them.
 
-    A worker's `share` of the rows may have no columns: others may have some.
+    With `tensors`, tensors stay on their device. A shard is one worker's part of the rows; it may have no columns, as
+    other shards may have some. `name` is the argument in error messages.
 
     >>> features, schema = ingest([{"age": 31, "city": "Paris"}, {"age": 40}])
     >>> features.sparse.indptr, schema.kind
     (array([0, 2, 3]), 'names')
     """
-    rows = matrix(X, tensors, name)
-    features, schema = _ingest(rows, name)
-    features = _where_they_are(features, X, rows) if tensors else features
-    if schema.n_columns == 0 and not share:
-        raise ValueError(f"{name} has no columns{NO_COLUMNS}")
-    return features, schema
-
-
-def _where_they_are(features: Features, X: Any, rows: Any) -> Features:
-    """Sparse features that remember the tensor they came from; `rows` are what `matrix` made of it."""
-    if features.sparse is None:
-        return features
-    return replace(features, sparse=replace(features.sparse, there=there(X, features.sparse.ids, rows)))
-
-
-def _ingest(X: Any, name: str) -> tuple[Features, Schema]:
-    if scipy.sparse.issparse(X):
-        sparse: Any = X
-        return from_sparse(sparse, name), Schema("array", sparse.shape[1])
-    if frames.is_frame(X):
-        return from_frame(X, name)
-    kind = kind_of_rows(X)
-    if kind is not None:
-        return (from_dicts if kind == "names" else from_tokens)(X, name), Schema(kind)
-    dense = from_array(X, name)
-    assert dense.dense is not None
-    return dense, Schema("array", dense.dense.shape[1])
-
-
-def kind_of_rows(X: Any) -> str | None:
-    """Whether X is a list of dicts ("names") or of token lists ("tokens"), told by its first row that is not empty.
-
-    >>> kind_of_rows([{}, {"age": 31}]), kind_of_rows([[], ["red"]]), kind_of_rows([[1.0, 2.0]])
-    ('names', 'tokens', None)
-    """
-    if not isinstance(X, (list, tuple)):
-        return None
-    telling = next((row for row in X if isinstance(row, (dict, list, tuple)) and len(row)), None)
-    if isinstance(telling, dict):
-        return "names"
-    return "tokens" if _is_tokens(telling) else None
-
-
-def is_empty(X: Any) -> bool:
-    """Whether X has no rows, in any form that has a length.
-
-    >>> is_empty([]), is_empty(np.ones((0, 3))), is_empty([{}])
-    (True, True, False)
-    """
-    shape = (len(X),) if isinstance(X, (list, tuple)) else tuple(getattr(X, "shape", ()))
-    return shape[:1] == (0,)
-
-
-def no_rows(schema: Schema, dense: bool) -> Features:
-    """Features of no row at all, as `schema` has them; `dense` says whether there are dense columns."""
-    columns = np.zeros((0, (schema.n_columns or 0) - len(schema.categorical))) if dense else None
-    entries = Entries(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
-    return Features(0, columns, None if dense and schema.kind == "array" else entries)
+    rows = _to_rows(X, tensors, name)
+    features, schema = _read_features(rows, name, is_shard)
+    return _attach_device_entries(features, X, rows) if tensors else features, schema
 
 
 def conform(
-    X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool = False, share: bool = False
+    X: Any, schema: Schema, dense: bool, name: str = "X", tensors: bool = False, is_shard: bool = False
 ) -> Features:
-    """Features of data that must look as it did in training.
+    """Return the features of data that must have the schema of the training data.
 
-    `dense` says whether training had dense columns: an array given for a sparse one, or the other way round, is
-    turned into what the model was scaled for. A worker's `share` of the rows may be a sparse matrix with fewer columns,
-    or a frame with a column that is missing everywhere, whatever its type.
+    `dense` tells whether training had dense columns: a dense array given to a model of sparse rows is converted, and
+    the other way round. A shard may be a sparse matrix with fewer columns, or a frame in which a column of any type has
+    only missing values.
     """
-    given, X = X, matrix(X, tensors, name)
-    rows = X
-    if share and schema.kind == "array" and scipy.sparse.issparse(X):
-        X = _with_columns(X, schema.n_columns or 0, name)
-    if schema.kind == "array" and scipy.sparse.issparse(X) == dense:
-        X = _other_storage(X, name)
-    if schema.kind in ("names", "tokens") and isinstance(X, (list, tuple)) and not len(X):
-        raise ValueError(f"{name} has no rows")
-    if (schema.kind == "frame" or (share and schema.kind == "array")) and frames.is_frame(X):
-        features, found = from_frame(X, name, schema)
-    elif schema.kind == "names" and isinstance(X, (list, tuple)) and isinstance(X[0], dict):
-        return from_dicts(X, name)
-    elif schema.kind == "tokens" and isinstance(X, (list, tuple)) and isinstance(X[0], (list, tuple)):
-        return from_tokens(X, name)
+    rows = matrix = _to_rows(X, tensors, name)
+    if schema.kind in ("names", "tokens") and isinstance(rows, (list, tuple)):
+        if not rows:
+            raise ValueError(f"{name} has no rows")
+        if isinstance(rows[0], dict if schema.kind == "names" else (list, tuple)):
+            return (from_dicts if schema.kind == "names" else from_tokens)(rows, name)
+    if schema.kind == "array" and is_sparse(rows):
+        n_columns = schema.n_columns or 0
+        if is_shard and rows.shape[1] < n_columns:
+            parts = rows.data, rows.indices, rows.indptr
+            rows = scipy.sparse.csr_array(parts, shape=(rows.shape[0], n_columns))
+        rows = rows.toarray() if dense else rows
+    if (schema.kind == "frame" or (is_shard and schema.kind == "array")) and frames.is_frame(rows):
+        features, found = from_frame(rows, name, schema)
     else:
-        features, found = ingest(X, name, tensors)
+        features, found = _read_features(rows, name)
+    _check_schema(found, schema, name)
+    if schema.kind == "array" and not dense and features.dense is not None:
+        features = from_sparse(scipy.sparse.csr_array(to_host(features.dense)), name)
+    return _attach_device_entries(features, X, matrix) if tensors else features
+
+
+def _to_rows(X: Any, tensors: bool, name: str) -> Any:
+    """Convert arrays of other libraries, and sparse matrices to CSR with checked indices."""
+    rows = to_matrix(X, tensors, name)
+    if not is_sparse(rows):
+        return rows
+    if rows.ndim != 2:
+        raise ValueError(f"{name} must have 2 dimensions, got a sparse array of shape {rows.shape}")
+    try:
+        # scipy trusts indices, and compiled code reads the memory they point to.
+        has_check = hasattr(rows, "check_format")
+        if has_check:
+            rows.check_format(full_check=True)
+        csr = rows.tocsr()
+        if not has_check:
+            csr.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"{name} is a damaged sparse matrix: {error}; check how it was built") from None
+    return csr
+
+
+def _read_features(rows: Any, name: str, is_shard: bool = False) -> tuple[Features, Schema]:
+    if is_sparse(rows):
+        features, schema = from_sparse(rows, name), Schema("array", rows.shape[1])
+    elif frames.is_frame(rows):
+        features, schema = from_frame(rows, name)
+    elif (kind := detect_row_kind(rows)) is not None:
+        features, schema = (from_dicts if kind == "names" else from_tokens)(rows, name), Schema(kind)
+    else:
+        features = from_array(rows, name)
+        assert features.dense is not None
+        schema = Schema("array", features.dense.shape[1])
+    if schema.n_columns == 0 and not is_shard:
+        raise ValueError(f"{name} has no columns{NO_COLUMNS_REASON}")
+    return features, schema
+
+
+def _attach_device_entries(features: Features, X: Any, rows: Any) -> Features:
+    """Let sparse features refer to the tensor X that they came from; `rows` is what `_to_rows` made of it."""
+    if features.sparse is None:
+        return features
+    on_device = find_device_entries(X, features.sparse.ids, rows)
+    return replace(features, sparse=replace(features.sparse, on_device=on_device))
+
+
+def _check_schema(found: Schema, schema: Schema, name: str) -> None:
     if found.kind != schema.kind:
-        raise ValueError(f"{name} must be {_words(schema)} as in training, got {_words(found)}")
+        raise ValueError(f"{name} must be {_describe_schema(schema)} as in training, got {_describe_schema(found)}")
     if schema.names and found.names and schema.names != found.names:
         missing = [n for n in schema.names if n not in found.names]
         new = [n for n in found.names if n not in schema.names]
@@ -138,24 +136,9 @@ def conform(
         )
     if found.n_columns != schema.n_columns:
         raise ValueError(f"{name} has {found.n_columns} features, the model was trained on {schema.n_columns}")
-    return _where_they_are(features, given, rows) if tensors else features
 
 
-def _with_columns(X: Any, n_columns: int, name: str) -> Any:
-    csr = _sound(X, name)
-    if csr.shape[1] >= n_columns:
-        return csr
-    return scipy.sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=(csr.shape[0], n_columns))
-
-
-def _other_storage(X: Any, name: str) -> Any:
-    if scipy.sparse.issparse(X):
-        return _sound(X, name).toarray()
-    features, _ = ingest(X, name)
-    return X if features.dense is None else scipy.sparse.csr_array(host(features.dense))
-
-
-def _words(schema: Schema) -> str:
+def _describe_schema(schema: Schema) -> str:
     return {
         "array": f"an array of {schema.n_columns} columns",
         "frame": "a data frame with categorical columns",
@@ -164,105 +147,115 @@ def _words(schema: Schema) -> str:
     }[schema.kind]
 
 
+def detect_row_kind(X: Any) -> str | None:
+    """Return "names" for a list of dicts, "tokens" for one of token lists, else None; the first non-empty row decides.
+
+    >>> detect_row_kind([{}, {"age": 31}]), detect_row_kind([[], ["red"]]), detect_row_kind([[1.0, 2.0]])
+    ('names', 'tokens', None)
+    """
+    if not isinstance(X, (list, tuple)):
+        return None
+    first = next((row for row in X if isinstance(row, (dict, list, tuple)) and len(row)), None)
+    if isinstance(first, dict):
+        return "names"
+    return "tokens" if _is_tokens(first) else None
+
+
+def _is_tokens(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) and len(row) > 0 and all(isinstance(token, str) for token in row)
+
+
+def is_sparse(X: Any) -> bool:
+    return bool(scipy.sparse.issparse(X))  # a plain bool: mypy knows nothing about the class that issparse narrows to
+
+
+def is_empty(X: Any) -> bool:
+    """Return whether X has no rows, in any form that has a length.
+
+    >>> is_empty([]), is_empty(np.ones((0, 3))), is_empty([{}])
+    (True, True, False)
+    """
+    shape = (len(X),) if isinstance(X, (list, tuple)) else tuple(getattr(X, "shape", ()))
+    return shape[:1] == (0,)
+
+
+def empty_features(schema: Schema, dense: bool) -> Features:
+    """Return features of no rows; `dense` tells whether there are dense columns."""
+    columns = np.zeros((0, (schema.n_columns or 0) - len(schema.categorical))) if dense else None
+    entries = Entries(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+    return Features(0, columns, None if dense and schema.kind == "array" else entries)
+
+
 def from_array(X: Any, name: str) -> Features:
-    if is_tensor(X):
-        return from_tensor(X, name)
-    try:
-        array = np.asarray(X)
-    except ValueError as error:
-        raise ValueError(f"{name} must be {ACCEPTED}, got rows of different kinds or lengths: {error}") from None
-    if array.dtype.kind in "cmM":
-        raise ValueError(
-            f"{name} must hold real numbers, got dtype {array.dtype}; make numbers of it. Complex data not supported"
-        )
-    if array.dtype.kind not in "fiub":
+    """Check a dense array or tensor; a tensor stays where it is."""
+    on_torch = is_tensor(X)
+    if not on_torch:
         try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name} must be {ACCEPTED}, got dtype {array.dtype}: {error}") from None
-    if array.ndim != 2:
-        advice = "; reshape(-1, 1) makes one column, reshape(1, -1) one row" if array.ndim == 1 else ""
-        raise ValueError(f"{name} must be {ACCEPTED}, got an array of shape {array.shape}{advice}")
-    if array.dtype.kind == "f" and np.isinf(array).any():
-        row, col = np.argwhere(np.isinf(array))[0]
-        raise ValueError(f"{name} has an infinite value in row {row}, column {col}; {MISSING}")
-    return Features(len(array), dense=array)
-
-
-def from_tensor(X: Any, name: str) -> Features:
-    """A dense tensor, which stays where it is."""
-    if X.is_complex():
+            X = np.asarray(X)
+        except ValueError as error:
+            raise ValueError(f"{name} must be {ACCEPTED}, got rows of different kinds or lengths: {error}") from None
+    if X.is_complex() if on_torch else X.dtype.kind in "cmM":
         raise ValueError(
             f"{name} must hold real numbers, got dtype {X.dtype}; make numbers of it. Complex data not supported"
         )
-    check_rows(X, name)
-    at_a_time = max(1, LOOKED_AT // max(1, X.shape[1]))
-    for first in range(0, len(X) if X.is_floating_point() else 0, at_a_time):
-        infinite = X[first : first + at_a_time].isinf()
-        if bool(infinite.any()):
-            row, col = infinite.nonzero()[0].tolist()
-            raise ValueError(f"{name} has an infinite value in row {first + row}, column {col}; {MISSING}")
+    if on_torch:
+        check_tensor_rows(X, name)
+    elif X.dtype.kind not in "fiub":
+        try:
+            X = X.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name} must be {ACCEPTED}, got dtype {X.dtype}: {error}") from None
+    if X.ndim != 2:
+        raise ValueError(f"{name} must be {ACCEPTED}, got an array of shape {X.shape}{reshape_advice(X)}")
+    rows_per_block = max(1, CHECK_BLOCK // max(1, X.shape[1]))
+    is_float = X.is_floating_point() if on_torch else X.dtype.kind == "f"
+    for first in range(0, len(X) if is_float else 0, rows_per_block):
+        block = X[first : first + rows_per_block]
+        infinite = block.isinf() if on_torch else np.isinf(block)
+        if infinite.any():
+            row, column = (int(places[0]) for places in namespace(infinite).nonzero(infinite))
+            raise ValueError(f"{name} has an infinite value in row {first + row}, column {column}; {INFINITY_ADVICE}")
     return Features(len(X), dense=X)
 
 
-def from_sparse(X: Any, name: str) -> Features:
-    csr = _sound(X, name)
+def from_sparse(csr: Any, name: str) -> Features:
+    """Convert a CSR matrix whose indices are valid."""
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
-    return Features(csr.shape[0], sparse=_finite(Entries(csr.indptr, csr.indices, _values(csr.data, name)), name))
-
-
-def _sound(X: Any, name: str) -> Any:
-    """X as CSR whose indices are what they should be: scipy does not look, and compiled code reads what they say."""
-    if X.ndim != 2:
-        raise ValueError(f"{name} must have 2 dimensions, got a sparse array of shape {X.shape}")
-    try:
-        if hasattr(X, "check_format"):
-            X.check_format(full_check=True)
-        csr = X.tocsr()
-        csr.check_format(full_check=True)
-    except ValueError as error:
-        raise ValueError(f"{name} is a damaged sparse matrix: {error}; check how it was built") from None
-    return csr
-
-
-def _finite(entries: Entries, name: str) -> Entries:
-    infinite = np.isinf(entries.values)
+    if csr.data.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold real numbers, got dtype {csr.data.dtype}")
+    with np.errstate(over="ignore"):
+        values = np.asarray(csr.data, dtype=np.float32)
+    infinite = np.isinf(values)
     if infinite.any():
         at = int(np.flatnonzero(infinite)[0])
-        row = int(np.searchsorted(entries.indptr, at, side="right")) - 1
+        row = int(np.searchsorted(csr.indptr, at, side="right")) - 1
         raise ValueError(
-            f"{name} has a value that is infinite or beyond float32 in row {row}, column {entries.ids[at]}; {MISSING}"
+            f"{name} has a value that is infinite or beyond float32 in row {row}, column {csr.indices[at]}; "
+            f"{INFINITY_ADVICE}"
         )
-    return entries
-
-
-def _values(data: Any, name: str) -> FloatArray:
-    if data.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold real numbers, got dtype {data.dtype}")
-    with np.errstate(over="ignore"):
-        return np.asarray(data, dtype=np.float32)
+    return Features(csr.shape[0], sparse=Entries(csr.indptr, csr.indices, values))
 
 
 def from_frame(X: Any, name: str, schema: Schema | None = None) -> tuple[Features, Schema]:
-    """Numeric columns stay columns; every value of the others is a feature of its own, named column=value."""
-    columns = frames.columns(X, name, None if schema is None else schema.categorical)
+    """Convert a frame: numeric columns stay columns; a value of another column is the feature "column=value"."""
+    columns = frames.read_columns(X, name, None if schema is None else schema.categorical)
     numeric = [c.values for c in columns if c.values is not None]
     dense = np.column_stack(numeric) if numeric else None
     for column in columns:
         if column.values is not None and np.isinf(column.values).any():
             row = int(np.flatnonzero(np.isinf(column.values))[0])
-            raise ValueError(f"{name}[{column.name!r}] has an infinite value in row {row}; {MISSING}")
+            raise ValueError(f"{name}[{column.name!r}] has an infinite value in row {row}; {INFINITY_ADVICE}")
     categorical = [c for c in columns if c.codes is not None]
     names = tuple(c.name for c in columns)
     if not categorical:
         return Features(len(X), dense), Schema("array", len(columns), names)
-    features = Features(len(X), dense, _from_categories(len(X), categorical))
+    features = Features(len(X), dense, _hash_categories(len(X), categorical))
     return features, Schema("frame", len(columns), names, tuple(c.name for c in categorical))
 
 
-def _from_categories(n_rows: int, columns: Sequence[frames.Column]) -> Entries:
+def _hash_categories(n_rows: int, columns: Sequence[frames.FrameColumn]) -> Entries:
     ids = np.empty((n_rows, len(columns)), dtype=np.int64)
     present = np.empty((n_rows, len(columns)), dtype=bool)
     for j, column in enumerate(columns):
@@ -274,11 +267,11 @@ def _from_categories(n_rows: int, columns: Sequence[frames.Column]) -> Entries:
 
 
 def from_dicts(rows: Sequence[Any], name: str) -> Features:
-    """A number is the value of the feature `name`; a string is the feature `name=string`; None is missing."""
+    """Convert dicts: a number is the value of feature "key", a string is the feature "key=string", None is missing."""
     ids: list[int] = []
     values: list[float] = []
     indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-    known: dict[str, int] = {}
+    hash_once = cache(hash_name)  # lives as long as this call: no vocabulary
     for i, row in enumerate(rows):
         if not isinstance(row, dict):
             raise ValueError(f"{name}[{i}] must be a dict like the rows before it, got {type(row).__name__}")
@@ -289,49 +282,32 @@ def from_dicts(rows: Sequence[Any], name: str) -> Features:
             if not isinstance(number, (int, float, np.number, np.bool_)):
                 raise ValueError(f"{name}[{i}][{key!r}] must be a number, a string or None, got {type(value).__name__}")
             if abs(float(number)) > FLOAT32_MAX:
-                raise ValueError(f"{name}[{i}][{key!r}] is infinite or beyond float32: {number!r}; {MISSING}")
-            ids.append(_id(feature, known))
+                raise ValueError(f"{name}[{i}][{key!r}] is infinite or beyond float32: {number!r}; {INFINITY_ADVICE}")
+            ids.append(hash_once(feature))
             values.append(float(number))
         indptr[i + 1] = len(ids)
-    return _entries(indptr, ids, values, name)
+    return Features(len(rows), sparse=_sum_duplicates(indptr, ids, values))
 
 
 def from_tokens(rows: Sequence[Any], name: str) -> Features:
-    """Each token is a feature, its value the number of times the row has it."""
+    """Convert token lists: each token is a feature whose value is its count in the row."""
     for i, row in enumerate(rows):
         if not (_is_tokens(row) or row == [] or row == ()):
             raise ValueError(f"{name}[{i}] must be a list of strings like the rows before it, got {type(row).__name__}")
-    known: dict[str, int] = {}
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    ids = [_id(token, known) for token in chain.from_iterable(rows)]
-    return _entries(indptr, ids, np.ones(len(ids)), name)
+    ids = list(map(cache(hash_name), chain.from_iterable(rows)))
+    return Features(len(rows), sparse=_sum_duplicates(indptr, ids, np.ones(len(ids))))
 
 
-def _id(feature: str, known: dict[str, int]) -> int:
-    # `known` spares hashing a name twice while one batch is read; it is dropped afterwards, not a vocabulary.
-    found = known.get(feature)
-    if found is None:
-        found = known[feature] = hash_name(feature)
-    return found
-
-
-def _entries(indptr: NDArray[np.int64], ids: Sequence[int], values: Any, name: str) -> Features:
-    data = _values(np.asarray(values, dtype=np.float64), name)
-    return Features(len(indptr) - 1, sparse=_summed(Entries(indptr, np.array(ids, dtype=np.int64), data)))
-
-
-def _summed(entries: Entries) -> Entries:
-    """Sorted ids within each row, repeated ones added up."""
+def _sum_duplicates(indptr: NDArray[np.int64], ids: Sequence[int], values: Any) -> Entries:
+    """Sort the ids within each row and sum the values of equal ones."""
+    entries = Entries(indptr, np.array(ids, dtype=np.int64), np.asarray(values, dtype=np.float32))
     row = entries.row_of_entry
     order = np.lexsort((entries.ids, row))
-    row, ids, values = row[order], entries.ids[order], entries.values[order]
-    new = np.ones(len(ids), dtype=bool)
-    new[1:] = (ids[1:] != ids[:-1]) | (row[1:] != row[:-1])
-    at = np.flatnonzero(new)
-    totals = np.add.reduceat(values, at) if len(at) else values
-    counts = np.bincount(row[at], minlength=len(entries.indptr) - 1)
-    return Entries(np.concatenate([[0], np.cumsum(counts)]), ids[at], totals)
-
-
-def _is_tokens(row: Any) -> bool:
-    return isinstance(row, (list, tuple)) and len(row) > 0 and all(isinstance(token, str) for token in row)
+    row, sorted_ids, sorted_values = row[order], entries.ids[order], entries.values[order]
+    is_first = np.ones(len(sorted_ids), dtype=bool)
+    is_first[1:] = (sorted_ids[1:] != sorted_ids[:-1]) | (row[1:] != row[:-1])
+    at = np.flatnonzero(is_first)
+    totals = np.add.reduceat(sorted_values, at) if len(at) else sorted_values
+    counts = np.bincount(row[at], minlength=len(indptr) - 1)
+    return Entries(np.concatenate([[0], np.cumsum(counts)]), sorted_ids[at], totals)

@@ -1,4 +1,4 @@
-"""The arrays of an .npz, rows of which can be read without the others."""
+"""Tables from .npz archives, whole or the rows of one worker."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import math
 import struct
 import zipfile
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,93 @@ import scipy.sparse
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gbun.data.compression import Part
+from gbun.data.streams import ByteRange, PathLike, Share, check_magic, explain_broken_content, share_bounds
 
-SPARSE_PARTS = ("data", "indices", "indptr", "shape")
+_SPARSE_PARTS = ("data", "indices", "indptr", "shape")
+_HEADER_SIZE = 1 << 14  # bytes read for the header of an array: numpy's longest fits in
+# zipfile joins the pieces it inflates within one read by copying everything again, so one read asks for little.
+_INFLATE_SIZE = 1 << 18
 
-# The header of an array is read in a piece of this size: numpy's longest fits in.
-_PIECE = 1 << 14
-# zipfile joins what it inflates in one read piece by piece, each time copying all: it is asked for little at once.
-_INFLATED = 1 << 18
+
+def read_npz(path: Path, labels: PathLike | None, share: Share) -> tuple[Any, Any, Any]:
+    """Read X, y and weight, or a worker's rows of them; y and weight are None where neither file has them."""
+    # Checked first, as numpy takes any other content for a pickle.
+    check_magic(path, b"PK\x03\x04", "an .npz archive")
+    with _explain_broken(path, ".npz"):
+        archive = NpzReader(path, verify=share[1] == 1)
+    with archive:
+        names = archive.names
+        sparse = set(_SPARSE_PARTS) <= names or "format" in names
+        if not sparse and "X" not in names:
+            raise ValueError(
+                f"{path}: got the arrays {sorted(names)}, expected X, or the parts of a sparse matrix "
+                f"({', '.join(_SPARSE_PARTS)}); save them under these names"
+            )
+        if "y" in names and labels is not None:
+            raise ValueError(f"labels: got {str(labels)!r}, expected None, as {path} holds y itself; leave labels out")
+        with _explain_broken(path, ".npz"):
+            form = np.char.decode(archive.read_rows("format").astype("S"))[0] if "format" in names else "csr"
+        if form != "csr" and share[1] > 1:
+            raise ValueError(
+                f"{path}: got a sparse matrix of format {form!s} for worker {share[0]} of {share[1]}, expected csr, "
+                "the one whose rows lie together; save X.tocsr(), or give one file per worker"
+            )
+        with _explain_broken(path, ".npz"):
+            headers = {name: archive.header(name) for name in ("X", "y", "weight") if name in names}
+            X: Any = _load_as_csr(path) if form != "csr" else archive.csr_header() if sparse else headers["X"]
+        separate_y = None if labels is None else _map_labels(Path(labels))
+        _check_shapes(path, X, headers.get("y") if labels is None else separate_y, headers.get("weight"))
+        first, last = share_bounds(X.shape[0], share)
+        with _explain_broken(path, ".npz"):
+            if form == "csr":
+                X = archive.read_csr_rows(first, last) if sparse else archive.read_rows("X", first, last)
+            y, weight = (archive.read_rows(name, first, last) if name in headers else None for name in ("y", "weight"))
+    return X, y if separate_y is None else np.array(separate_y[first:last]), weight
+
+
+def _explain_broken(path: Path, ending: str) -> AbstractContextManager[None]:
+    expected = f"a whole {ending} of numbers or fixed-width strings"
+    return explain_broken_content(path, expected, "save it again, without objects")
+
+
+def _load_as_csr(path: Path) -> scipy.sparse.csr_array:
+    matrix: Any = scipy.sparse.load_npz(path)
+    if matrix.format in ("csc", "bsr"):
+        # An index outside the shape would make compiled code read outside its arrays.
+        matrix.check_format(full_check=True)
+    return scipy.sparse.csr_array(matrix)
+
+
+def _map_labels(path: Path) -> NDArray[Any]:
+    """Return the labels of a .npy file, which stay in the file until they are copied."""
+    check_magic(path, b"\x93NUMPY", "a .npy file")
+    with _explain_broken(path, ".npy"):
+        y: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return y
+
+
+def _check_shapes(path: Path, X: Any, y: Any, weight: Any) -> None:
+    """Check arrays of an .npz, or their headers."""
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{path}: got X of shape {X.shape} and {X.dtype}, expected rows x columns of real numbers; "
+            "reshape or convert it"
+        )
+    for name, values in (("y", y), ("weight", weight)):
+        if values is not None and values.shape != X.shape[:1]:
+            raise ValueError(
+                f"{path}: got {name} of shape {values.shape} for {X.shape[0]} rows of X, expected "
+                f"({X.shape[0]},); save one value per row"
+            )
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What an .npz says of an array: `start` is where its numbers begin among the bytes of its member."""
+class ArrayHeader:
+    """Shape and dtype of an array in an .npz; `start` is the offset of its numbers in the bytes of its member."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    by_columns: bool = False
+    fortran_order: bool = False
     start: int = 0
 
     @property
@@ -39,16 +110,16 @@ class Stored:
         return len(self.shape)
 
 
-class Npz:
+class NpzReader:
     """The arrays of an .npz, any rows of which can be read without holding the others. No object is unpickled.
 
-    Other rows are not read where the archive only stores its arrays, as that of np.savez does; where it compresses
-    them, they are inflated and dropped. Its checksums, which are of whole arrays, are not looked at.
+    If the archive stores its arrays uncompressed, as np.savez does, other rows are not read; otherwise they are
+    inflated and dropped. Checksums belong to whole arrays: `verify` compares them, at the cost of reading all rows.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._raw = path.open("rb")
-        self._stored: dict[str, Stored] = {}
+    def __init__(self, path: Path, verify: bool = False) -> None:
+        self._raw, self._verify = path.open("rb"), verify
+        self._headers: dict[str, ArrayHeader] = {}
         try:
             self._archive = zipfile.ZipFile(self._raw)
             self._members = {info.filename.removesuffix(".npy"): info for info in self._archive.infolist()}
@@ -60,100 +131,100 @@ class Npz:
     def names(self) -> set[str]:
         return set(self._members)
 
-    def __enter__(self) -> Npz:
+    def __enter__(self) -> NpzReader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._archive.close()
         self._raw.close()
 
-    def stored(self, name: str) -> Stored:
-        if name not in self._stored:
-            self._stored[name] = self._header(name)
-        return self._stored[name]
-
-    def rows(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
-        """Rows `first` to `last` of a vector or matrix, or all of it; a lone value comes as a vector of one."""
-        array = self.stored(name)
-        shape = array.shape or (1,)
-        last = shape[0] if last is None else last
-        by_columns = array.by_columns and array.ndim == 2
-        rows: NDArray[Any] = np.empty((last - first, *shape[1:]), array.dtype, order="F" if by_columns else "C")
-        if not rows.nbytes:
-            return rows
-        stream = self._open(name)
-        # The rows lie in one piece, or those of each column do.
-        width = array.dtype.itemsize * (1 if by_columns else math.prod(shape[1:]))
-        ahead = array.start + first * width
-        for piece in rows.T if by_columns else rows[np.newaxis]:
-            _skip(stream, ahead)
-            _fill(stream, memoryview(piece.reshape(-1).view(np.uint8)))
-            ahead = (shape[0] - len(rows)) * width
-        return rows
-
-    def csr(self) -> Stored:
-        """What the parts of a CSR matrix say of it."""
-        data, indices, indptr, shape = (self.stored(name) for name in SPARSE_PARTS)
-        if shape.shape != (2,) or any(part.dtype.kind not in "iu" for part in (indices, indptr, shape)):
-            raise ValueError("shape must be two integers, and indices and indptr must hold integers")
-        n, m = self.rows("shape").tolist()
-        if m < 0 or indptr.shape != (n + 1,) or indices.ndim != 1 or indices.shape != data.shape:
-            found = f"indptr {indptr.shape}, indices {indices.shape} and data {data.shape}"
-            raise ValueError(f"{found} are not the parts of a matrix of shape {(n, m)}")
-        return Stored((n, m), data.dtype)
-
-    def csr_rows(self, first: int, last: int) -> scipy.sparse.csr_array:
-        m = self.csr().shape[1]
-        ends = self.rows("indptr", first, last + 1).astype(np.int64)
-        start, end = int(ends[0]), int(ends[-1])
-        sound = start >= 0 and (first > 0 or start == 0) and end <= self.stored("indices").shape[0]
-        if not sound or (ends[1:] < ends[:-1]).any():
-            raise ValueError("indptr must begin with 0, must not decrease and must end at the number of indices")
-        indices = self.rows("indices", start, end)
-        # An index outside the shape would make compiled code read outside its arrays.
-        if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < m:
-            raise ValueError(f"indices must be from 0 to {m - 1}")
-        data = self.rows("data", start, end)
-        return scipy.sparse.csr_array((data, indices, ends - start), shape=(last - first, m))
-
-    def _header(self, name: str) -> Stored:
-        head = io.BytesIO(self._open(name).read(_PIECE))
+    def header(self, name: str) -> ArrayHeader:
+        """Read the header of an array, once."""
+        if name in self._headers:
+            return self._headers[name]
+        head = io.BytesIO(self._open(name).read(_HEADER_SIZE))
         version = npy.read_magic(head)
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         if version not in readers:
             raise ValueError(f"array {name!r} is of .npy version {version}, which has no plain numbers or strings")
-        shape, by_columns, dtype = readers[version](head)
+        shape, fortran_order, dtype = readers[version](head)
         if dtype.hasobject:
             raise ValueError(f"Object arrays cannot be loaded without pickle, and {name!r} is one")
-        needed, found = head.tell() + math.prod(shape) * dtype.itemsize, self._members[name].file_size
-        if needed != found or min(shape, default=0) < 0:
-            raise ValueError(f"array {name!r} of shape {shape} needs {needed} bytes, there are {found}")
-        return Stored(shape, dtype, by_columns, head.tell())
+        needed, available = head.tell() + math.prod(shape) * dtype.itemsize, self._members[name].file_size
+        if needed != available or min(shape, default=0) < 0:
+            raise ValueError(f"array {name!r} of shape {shape} needs {needed} bytes, there are {available}")
+        header = self._headers[name] = ArrayHeader(shape, dtype, fortran_order, head.tell())
+        return header
+
+    def read_rows(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
+        """Read rows `first` to `last - 1` of a vector or matrix, or all of it; a scalar becomes a vector of one."""
+        header = self.header(name)
+        shape = header.shape or (1,)
+        last = shape[0] if last is None else last
+        by_column = header.fortran_order and header.ndim == 2
+        rows: NDArray[Any] = np.empty((last - first, *shape[1:]), header.dtype, order="F" if by_column else "C")
+        if not rows.nbytes:
+            return rows
+        stream = self._open(name)
+        # The rows are contiguous in the file, or those of each column are.
+        width = header.dtype.itemsize * (1 if by_column else math.prod(shape[1:]))
+        gap = header.start + first * width
+        for piece in rows.T if by_column else rows[np.newaxis]:
+            _skip(stream, gap)
+            _fill(stream, memoryview(piece.reshape(-1).view(np.uint8)))
+            gap = (shape[0] - len(rows)) * width
+        return rows
+
+    def csr_header(self) -> ArrayHeader:
+        """Return shape and dtype of the CSR matrix whose parts the archive holds."""
+        data, indices, indptr, shape = (self.header(name) for name in _SPARSE_PARTS)
+        if shape.shape != (2,) or any(part.dtype.kind not in "iu" for part in (indices, indptr, shape)):
+            raise ValueError("shape must be two integers, and indices and indptr must hold integers")
+        n, m = self.read_rows("shape").tolist()
+        if m < 0 or indptr.shape != (n + 1,) or indices.ndim != 1 or indices.shape != data.shape:
+            parts = f"indptr {indptr.shape}, indices {indices.shape} and data {data.shape}"
+            raise ValueError(f"{parts} are not the parts of a matrix of shape {(n, m)}")
+        return ArrayHeader((n, m), data.dtype)
+
+    def read_csr_rows(self, first: int, last: int) -> scipy.sparse.csr_array:
+        """Read rows `first` to `last - 1` of the CSR matrix and check their indices."""
+        m = self.csr_header().shape[1]
+        ends = self.read_rows("indptr", first, last + 1).astype(np.int64)
+        start, end = int(ends[0]), int(ends[-1])
+        valid = start >= 0 and (first > 0 or start == 0) and end <= self.header("indices").shape[0]
+        if not valid or (ends[1:] < ends[:-1]).any():
+            raise ValueError("indptr must begin with 0, must not decrease and must end at the number of indices")
+        indices = self.read_rows("indices", start, end)
+        # An index outside the shape would make compiled code read outside its arrays.
+        if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < m:
+            raise ValueError(f"indices must be from 0 to {m - 1}")
+        data = self.read_rows("data", start, end)
+        return scipy.sparse.csr_array((data, indices, ends - start), shape=(last - first, m))
 
     def _open(self, name: str) -> Any:
         info = self._members[name]
         if info.flag_bits & 1:
             raise ValueError(f"array {name!r} is encrypted")
-        if info.compress_type != zipfile.ZIP_STORED:
+        if self._verify or info.compress_type != zipfile.ZIP_STORED:
             return self._archive.open(info)
-        # After 26 bytes of a member's own header, the lengths of the two fields that follow it.
+        # A member's header has 30 bytes; the last four are the lengths of the two fields that follow it.
         self._raw.seek(info.header_offset)
         lengths = struct.unpack("<2H", self._raw.read(30)[26:])
         start = info.header_offset + 30 + sum(lengths)
-        return Part(self._raw, start, start + info.file_size)
+        return ByteRange(self._raw, start, start + info.file_size)
 
 
 def _skip(stream: Any, n: int) -> None:
-    if isinstance(stream, Part):
+    if isinstance(stream, ByteRange):
         stream.skip(n)
         return
     while n > 0:
-        n -= len(stream.read(min(n, _INFLATED))) or n
+        n -= len(stream.read(min(n, _INFLATE_SIZE))) or n
 
 
 def _fill(stream: Any, view: memoryview) -> None:
     while view:
-        n = stream.readinto(view[:_INFLATED])
+        n = stream.readinto(view[:_INFLATE_SIZE])
         if not n:
             raise EOFError("the archive ends before its array does")
         view = view[n:]

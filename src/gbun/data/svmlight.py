@@ -1,7 +1,7 @@
 """The svmlight text format, a row per line: `label id:value id:value ...  # comment`.
 
-An id IS the feature id: nothing is shifted, so it does not matter whether a file counts from zero or one, and
-a 64-bit hash is an id like any other. No array here is ever as long as the largest id.
+An id is the feature id itself: nothing is shifted, so files may count from zero or one, and ids may be 64-bit hashes.
+No array is as long as the largest id.
 """
 
 from __future__ import annotations
@@ -13,23 +13,30 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from gbun.data.compression import WHOLE, PathLike, Share, check_share, create, lines_before, open_content
-from gbun.data.svmlight_parser import COLON, LARGEST_ID, NEWLINE, parse, token_end
+from gbun.data.streams import (
+    WHOLE_FILE,
+    PathLike,
+    Share,
+    check_share,
+    count_lines_before,
+    open_content,
+    open_for_writing,
+)
+from gbun.data.svmlight_parser import COLON, LARGEST_ID, NEWLINE, find_token_end, parse_block
 from gbun.dtypes import MEMBERSHIP, SUM
 
-# A block is parsed at once and its text then dropped; at this size Python's share of the time is nothing.
-_BLOCK = 16 << 20
+_BLOCK = 16 << 20  # bytes parsed at a time: large enough to make the time in Python negligible
 
 
-def read_svmlight(path: PathLike, share: Share = WHOLE) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
-    """The rows and labels of an svmlight file, plain or compressed by gzip, bzip2 or xz.
+def read_svmlight(path: PathLike, share: Share = WHOLE_FILE) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
+    """Read an svmlight file, plain or compressed by gzip, bzip2 or xz.
 
-    Values are float32 and labels float64, rounded as Python rounds them; nan is let through, infinity is not.
-    Ids may come in any order; an id that a row repeats adds up, as in every CSR matrix. `qid:` and comments
-    are skipped. Besides the result, memory holds one block of the file.
+    Values are float32 and labels float64, rounded as in Python; nan is accepted, infinity is not. Ids may come in any
+    order; values of an id that a row repeats are summed, as in every CSR matrix. `qid:` and comments are skipped.
+    Memory holds the result and one block of the file.
 
-    `share` = (rank, size) reads one worker's lines alone: those that begin in its part of the bytes. It may have
-    no rows, its columns are those it sees, and the file must not be compressed.
+    `share` = (rank, size) reads the lines that begin in one worker's part of the bytes. A share may have no rows, its
+    columns end at its largest id, and the file must not be compressed.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -42,24 +49,24 @@ def read_svmlight(path: PathLike, share: Share = WHOLE) -> tuple[scipy.sparse.cs
     (True, array([3, 9]), array([0.5, 2. , 1. ], dtype=float32))
     """
     check_share(share)
-    rows = _Rows()
+    rows = _RowBuffers()
     with open_content(path, share) as stream:
-        for block in _blocks(stream):
+        for block in _read_blocks(stream):
             try:
                 rows.append(block)
-            except _Malformed as error:
-                line = lines_before(path, share) + rows.lines + block.count(b"\n", 0, error.at) + 1
-                raise ValueError(f"{path}, line {line}: {error.complaint}") from None
+            except _MalformedToken as error:
+                line = count_lines_before(path, share) + rows.lines + block.count(b"\n", 0, error.at) + 1
+                raise ValueError(f"{path}, line {line}: {error.message}") from None
     if share[1] == 1 and not rows.labels.size:
         raise ValueError(f"{path}: got no rows, expected a line 'label id:value ...' for each; check the file")
-    return rows.joined()
+    return rows.to_csr()
 
 
 def write_svmlight(path: PathLike, X: Any, y: ArrayLike) -> None:
-    """Writes a line for each row of X, sparse or dense, and its label; the ending may be .gz, .bz2 or .xz.
+    """Write an svmlight file, compressed if the path ends in .gz, .bz2 or .xz.
 
-    Numbers are written in the fewest digits that read back as the same: a float32 X and a float64 y survive
-    unchanged, a float64 X comes back rounded to float32.
+    Numbers have the fewest digits that give the same number again: a float32 X and a float64 y are read back unchanged,
+    a float64 X is rounded to float32.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -68,16 +75,16 @@ def write_svmlight(path: PathLike, X: Any, y: ArrayLike) -> None:
     ...     path.read_text()
     '1 1:0.1\\n0.5 0:2\\n'
     """
-    matrix, labels = _writable(X, y)
-    bounds = matrix.indptr.tolist()
-    with create(path) as stream:
+    matrix, labels = _check_writable(X, y)
+    indptr = matrix.indptr.tolist()
+    with open_for_writing(path) as stream:
         for row, label in enumerate(labels.tolist()):
-            part = slice(bounds[row], bounds[row + 1])
-            stream.write(_line(label, matrix.indices[part], matrix.data[part]))
+            part = slice(indptr[row], indptr[row + 1])
+            stream.write(_format_line(label, matrix.indices[part], matrix.data[part]))
 
 
-def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """The stream in pieces of whole lines; the last line is given its line end if it lacks one."""
+def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield blocks of whole lines; the last line gets a line end if it has none."""
     rest = b""
     while chunk := stream.read(_BLOCK):
         cut = chunk.rfind(b"\n") + 1
@@ -89,16 +96,16 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-class _Malformed(Exception):
-    """A token that is none: where it begins in its block, and the sentence to raise."""
+class _MalformedToken(Exception):
+    """A token that cannot be read: its position in the block, and the error message."""
 
     def __init__(self, at: int, token: bytes, expected: str) -> None:
         text = token[:40].decode("utf-8", "replace") + ("..." if len(token) > 40 else "")
-        self.at, self.complaint = at, f"got {text!r}, expected {expected}"
+        self.at, self.message = at, f"got {text!r}, expected {expected}"
 
 
-class _Column:
-    """An array that grows at its end, in place: realloc moves pages, so what is there is not held twice."""
+class _GrowingArray:
+    """An array that grows in place: realloc moves pages, so that nothing is held twice."""
 
     def __init__(self, dtype: type[Any]) -> None:
         self.array: NDArray[Any] = np.empty(0, dtype)
@@ -111,67 +118,64 @@ class _Column:
         self.array[self.size : end] = part
         self.size = end
 
-    def trimmed(self) -> NDArray[Any]:
+    def trim(self) -> NDArray[Any]:
         self.array.resize(self.size, refcheck=False)
         return self.array
 
 
-class _Rows:
-    """What the blocks gave so far."""
+class _RowBuffers:
+    """The rows of all blocks so far."""
 
     def __init__(self) -> None:
-        self.labels, self.values = _Column(SUM), _Column(MEMBERSHIP)
-        self.ids, self.bounds = _Column(np.int32), _Column(np.int64)
-        self.bounds.append(np.zeros(1, np.int64))
+        self.labels, self.values = _GrowingArray(SUM), _GrowingArray(MEMBERSHIP)
+        self.ids, self.indptr = _GrowingArray(np.int32), _GrowingArray(np.int64)
+        self.indptr.append(np.zeros(1, np.int64))
         self.columns, self.lines = 0, 0
 
     def append(self, block: bytes) -> None:
-        # No more rows than line ends, no more pairs than colons; one is spare, for a token that is no pair.
+        # There are at most as many rows as line ends and pairs as colons, and one token that is not a pair.
         text = np.frombuffer(block, np.uint8)
-        most_rows, most_pairs = np.count_nonzero(text == NEWLINE), np.count_nonzero(text == COLON) + 1
-        labels, ends = np.empty(most_rows, SUM), np.empty(most_rows, np.int64)
-        ids, values = np.empty(most_pairs, np.int64), np.empty(most_pairs, MEMBERSHIP)
-        n, found, hard, at = parse(text, labels, ends, ids, values)
+        max_rows, max_pairs = np.count_nonzero(text == NEWLINE), np.count_nonzero(text == COLON) + 1
+        labels, ends = np.empty(max_rows, SUM), np.empty(max_rows, np.int64)
+        ids, values = np.empty(max_pairs, np.int64), np.empty(max_pairs, MEMBERSHIP)
+        n, n_pairs, hard, at = parse_block(text, labels, ends, ids, values)
         for place, start, end in hard.tolist():
-            _settle(block, place, start, end, labels, values)
+            _parse_with_python(block, place, start, end, labels, values)
         if at < len(block):
-            token = block[at : token_end(text, at)]
-            raise _Malformed(at, token, _expected_pair(token))
-        self._widen(int(ids[:found].max(initial=-1)) + 1)
-        self.lines += most_rows
-        self.bounds.append(ends[:n] + self.values.size)
-        self.labels.append(labels[:n])
-        self.ids.append(ids[:found])
-        self.values.append(values[:found])
-
-    def _widen(self, columns: int) -> None:
-        self.columns = max(self.columns, columns)
+            token = block[at : find_token_end(text, at)]
+            raise _MalformedToken(at, token, _expected_pair(token))
+        self.columns = max(self.columns, int(ids[:n_pairs].max(initial=-1)) + 1)
         if self.columns >= 2**31:
             self.ids.array = self.ids.array.astype(np.int64, copy=False)
+        self.lines += max_rows
+        self.indptr.append(ends[:n] + self.values.size)
+        self.labels.append(labels[:n])
+        self.ids.append(ids[:n_pairs])
+        self.values.append(values[:n_pairs])
 
-    def joined(self) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
+    def to_csr(self) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
         shape = (self.labels.size, self.columns)
-        # Both index arrays in the one dtype that scipy would choose, or it copies them.
+        # With the dtype that scipy would choose for both index arrays, it does not copy them.
         index = np.int32 if max(*shape, self.values.size) < 2**31 else np.int64
-        bounds = self.bounds.trimmed().astype(index, copy=False)
-        ids = self.ids.trimmed().astype(index, copy=False)
-        return scipy.sparse.csr_array((self.values.trimmed(), ids, bounds), shape=shape), self.labels.trimmed()
+        indptr = self.indptr.trim().astype(index, copy=False)
+        ids = self.ids.trim().astype(index, copy=False)
+        return scipy.sparse.csr_array((self.values.trim(), ids, indptr), shape=shape), self.labels.trim()
 
 
-def _settle(
+def _parse_with_python(
     block: bytes, place: int, start: int, end: int, labels: NDArray[np.float64], values: NDArray[np.float32]
 ) -> None:
-    """Reads with Python's float what the parser could not: a value's `place`, or ~row for a label."""
+    """Parse a number that the compiled parser left to Python; `place` is that of a value, or ~row for a label."""
     text = block[start:end]
     array, place = (values, place) if place >= 0 else (labels, ~place)
     try:
         with np.errstate(over="ignore"):
             array[place] = float(text)
     except ValueError:
-        raise _Malformed(start, text, _expected_number(text, array is labels)) from None
+        raise _MalformedToken(start, text, _expected_number(text, array is labels)) from None
     if np.isinf(array[place]):
         expected = f"a finite {array.dtype} number, or nan where it is missing; replace or rescale it"
-        raise _Malformed(start, text, expected)
+        raise _MalformedToken(start, text, expected)
 
 
 def _expected_number(text: bytes, is_label: bool) -> str:
@@ -191,8 +195,8 @@ def _expected_pair(token: bytes) -> str:
     return "'id:value', as in 7:0.5; put spaces between pairs and '#' before a comment"
 
 
-def _writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
-    """X and y as they will be written, checked before a file is opened: a refusal leaves none behind."""
+def _check_writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
+    """Convert and check X and y before a file is opened, so that an error leaves no file behind."""
     X = X if scipy.sparse.issparse(X) else np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise ValueError(
@@ -219,8 +223,8 @@ def _writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.
     return matrix, labels
 
 
-def _line(label: float, ids: NDArray[Any], values: NDArray[Any]) -> bytes:
-    # numpy writes the shortest text of a float32; Python would write that of the float64 which equals it.
+def _format_line(label: float, ids: NDArray[Any], values: NDArray[Any]) -> bytes:
+    # numpy writes the shortest text of a float32; Python writes that of the equal float64.
     texts = [repr(label), *values.astype(str).tolist()]
     first, *rest = (text.removesuffix(".0") for text in texts)
     pairs = (f" {identity}:{text}" for identity, text in zip(ids.tolist(), rest, strict=True))

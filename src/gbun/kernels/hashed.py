@@ -1,13 +1,13 @@
 """Simhash++ compiled: weights by the vector, and the forward pass over sparse rows.
 
-Outputs are taken 64 at a time, a *tile*: eight registers hold them. Three forms of the product serve a tile:
+Outputs are computed 64 at a time, a *tile*: eight registers hold them. There are three forms of the product:
 
-    from a table    row by row; the weights of the features that a block of rows holds were made once before
-    by column       feature by feature: its weights stay in registers while the rows that have it are visited
-    on the fly      row by row; each weight is made where it is used
+    from a table    row by row; the weights of all features of a chunk are computed once before
+    by column       feature by feature; its weights stay in registers while its entries are visited
+    on the fly      row by row; each weight is computed where it is used
 
-Each adds up a row's entries in their own order with one rounding an entry: all have the same bits. Compiled code holds
-no lock on the interpreter and is kept on disk.
+Each form adds the entries of a row in their order with one rounding an entry, so all have the same bits. Compiled code
+releases the interpreter's lock and is cached on disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,20 @@ from typing import Any
 import numba
 import numpy as np
 
-from gbun.kernels.simd import LANES, fma, lanes, load, prefetch, spread, store, to_floats, zero_unless_below
+from gbun.kernels.simd import (
+    LANES,
+    fma,
+    fma8,
+    load,
+    load8,
+    load_splat,
+    prefetch,
+    splat,
+    store,
+    store8,
+    to_floats,
+    zero_unless_below,
+)
 from gbun.networks.simhash import PRIME_2, PRIME_3, PRIME_4
 
 P2, P3, P4 = np.uint32(PRIME_2), np.uint32(PRIME_3), np.uint32(PRIME_4)
@@ -26,13 +39,13 @@ ZERO, TWO = np.float32(0.0), np.uint32(2)
 LOW_WORD, WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 TILE = 64
-AHEAD = 12  # entries between asking for a feature's weights and adding them: a cache miss takes about as long
+PREFETCHED_ENTRIES = 12  # entries between prefetching weights and adding them: a cache miss takes about as long
 
 
 @numba.njit(inline="always")
 def _weights(states: Any, low: Any, high: Any, half: Any, inverse: Any) -> Any:
-    # states is where the outputs' hashes begin, low and high are the id's two words times prime 3;
-    # simhash.xxhash32 and simhash.weights_of have the same steps in NumPy.
+    # The hashes of outputs begin at `states`; low and high are the two words of the id times prime 3.
+    # simhash.xxhash32 and simhash.weights_from_hashes have the same steps in NumPy.
     h = states + low
     h = (h << LEFT | h >> S15) * P4
     h = h + high
@@ -67,23 +80,11 @@ def forward_from_table(indptr: Any, local: Any, values: Any, table: Any, fresh: 
     """
     last, begin = len(local) - 1, indptr[0]
     for i in range(len(indptr) - 1):
-        s0, s1, s2, s3, s4, s5, s6, s7 = _zeros() if fresh else _load(tile, i * TILE)
+        s = _zeros() if fresh else load8(tile, i * TILE)
         for e in range(indptr[i] - begin, indptr[i + 1] - begin):
-            later = np.int64(local[min(e + AHEAD, last)]) * TILE
-            prefetch(table, later)
-            prefetch(table, later + 16)
-            prefetch(table, later + 32)
-            prefetch(table, later + 48)
-            x, w = spread(values, e), np.int64(local[e]) * TILE
-            s0 = fma(x, load(table, w), s0)
-            s1 = fma(x, load(table, w + 8), s1)
-            s2 = fma(x, load(table, w + 16), s2)
-            s3 = fma(x, load(table, w + 24), s3)
-            s4 = fma(x, load(table, w + 32), s4)
-            s5 = fma(x, load(table, w + 40), s5)
-            s6 = fma(x, load(table, w + 48), s6)
-            s7 = fma(x, load(table, w + 56), s7)
-        _store(tile, i * TILE, s0, s1, s2, s3, s4, s5, s6, s7)
+            _prefetch_tile(table, np.int64(local[min(e + PREFETCHED_ENTRIES, last)]) * TILE)
+            s = fma8(load_splat(values, e), load8(table, np.int64(local[e]) * TILE), s)
+        store8(tile, i * TILE, s)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -93,89 +94,58 @@ def forward_by_column(
     """tile[row] += value x weights of the feature, for each feature and each of its entries, which `starts` divides."""
     last = len(rows) - 1
     for j in range(len(features)):
-        low, high = _words(features[j])
-        w0 = _weights(load(states, 0), low, high, half, inverse)
-        w1 = _weights(load(states, 8), low, high, half, inverse)
-        w2 = _weights(load(states, 16), low, high, half, inverse)
-        w3 = _weights(load(states, 24), low, high, half, inverse)
-        w4 = _weights(load(states, 32), low, high, half, inverse)
-        w5 = _weights(load(states, 40), low, high, half, inverse)
-        w6 = _weights(load(states, 48), low, high, half, inverse)
-        w7 = _weights(load(states, 56), low, high, half, inverse)
+        w = _tile_weights(states, features[j], half, inverse)
         for e in range(starts[j], starts[j + 1]):
-            later = np.int64(rows[min(e + AHEAD, last)]) * TILE
-            prefetch(tile, later)
-            prefetch(tile, later + 16)
-            prefetch(tile, later + 32)
-            prefetch(tile, later + 48)
-            x, at = spread(values, e), np.int64(rows[e]) * TILE
-            store(tile, at, fma(x, w0, load(tile, at)))
-            store(tile, at + 8, fma(x, w1, load(tile, at + 8)))
-            store(tile, at + 16, fma(x, w2, load(tile, at + 16)))
-            store(tile, at + 24, fma(x, w3, load(tile, at + 24)))
-            store(tile, at + 32, fma(x, w4, load(tile, at + 32)))
-            store(tile, at + 40, fma(x, w5, load(tile, at + 40)))
-            store(tile, at + 48, fma(x, w6, load(tile, at + 48)))
-            store(tile, at + 56, fma(x, w7, load(tile, at + 56)))
+            _prefetch_tile(tile, np.int64(rows[min(e + PREFETCHED_ENTRIES, last)]) * TILE)
+            at = np.int64(rows[e]) * TILE
+            store8(tile, at, fma8(load_splat(values, e), w, load8(tile, at)))
 
 
 @numba.njit(cache=True, nogil=True)
 def forward_on_the_fly(
     indptr: Any, ids: Any, values: Any, states: Any, half: Any, inverse: Any, fresh: bool, tile: Any
 ) -> None:
-    """The sums of `forward_from_table`, each weight made where it is used."""
+    """The sums of `forward_from_table`; each weight is computed where it is used."""
     begin = indptr[0]
     for i in range(len(indptr) - 1):
-        s0, s1, s2, s3, s4, s5, s6, s7 = _zeros() if fresh else _load(tile, i * TILE)
+        s = _zeros() if fresh else load8(tile, i * TILE)
         for e in range(indptr[i] - begin, indptr[i + 1] - begin):
-            low, high = _words(ids[e])
-            x = spread(values, e)
-            s0 = fma(x, _weights(load(states, 0), low, high, half, inverse), s0)
-            s1 = fma(x, _weights(load(states, 8), low, high, half, inverse), s1)
-            s2 = fma(x, _weights(load(states, 16), low, high, half, inverse), s2)
-            s3 = fma(x, _weights(load(states, 24), low, high, half, inverse), s3)
-            s4 = fma(x, _weights(load(states, 32), low, high, half, inverse), s4)
-            s5 = fma(x, _weights(load(states, 40), low, high, half, inverse), s5)
-            s6 = fma(x, _weights(load(states, 48), low, high, half, inverse), s6)
-            s7 = fma(x, _weights(load(states, 56), low, high, half, inverse), s7)
-        _store(tile, i * TILE, s0, s1, s2, s3, s4, s5, s6, s7)
+            s = fma8(load_splat(values, e), _tile_weights(states, ids[e], half, inverse), s)
+        store8(tile, i * TILE, s)
 
 
 @numba.njit(inline="always")
 def _zeros() -> Any:
-    zero = lanes(ZERO)
+    zero = splat(ZERO)
     return zero, zero, zero, zero, zero, zero, zero, zero
 
 
 @numba.njit(inline="always")
-def _load(a: Any, at: int) -> Any:
-    return (
-        load(a, at),
-        load(a, at + 8),
-        load(a, at + 16),
-        load(a, at + 24),
-        load(a, at + 32),
-        load(a, at + 40),
-        load(a, at + 48),
-        load(a, at + 56),
-    )
+def _prefetch_tile(array: Any, at: Any) -> None:
+    prefetch(array, at)
+    prefetch(array, at + 16)
+    prefetch(array, at + 32)
+    prefetch(array, at + 48)
 
 
 @numba.njit(inline="always")
-def _store(a: Any, at: int, s0: Any, s1: Any, s2: Any, s3: Any, s4: Any, s5: Any, s6: Any, s7: Any) -> None:
-    store(a, at, s0)
-    store(a, at + 8, s1)
-    store(a, at + 16, s2)
-    store(a, at + 24, s3)
-    store(a, at + 32, s4)
-    store(a, at + 40, s5)
-    store(a, at + 48, s6)
-    store(a, at + 56, s7)
+def _tile_weights(states: Any, feature: Any, half: Any, inverse: Any) -> Any:
+    low, high = _words(feature)
+    return (
+        _weights(load(states, 0), low, high, half, inverse),
+        _weights(load(states, 8), low, high, half, inverse),
+        _weights(load(states, 16), low, high, half, inverse),
+        _weights(load(states, 24), low, high, half, inverse),
+        _weights(load(states, 32), low, high, half, inverse),
+        _weights(load(states, 40), low, high, half, inverse),
+        _weights(load(states, 48), low, high, half, inverse),
+        _weights(load(states, 56), low, high, half, inverse),
+    )
 
 
 @numba.njit(cache=True, nogil=True)
-def forward_revived(indptr: Any, ids: Any, values: Any, outputs: Any, features: Any, weights: Any, tile: Any) -> None:
-    """Adds the few weights that bring dead outputs back to life."""
+def add_revived(indptr: Any, ids: Any, values: Any, outputs: Any, features: Any, weights: Any, tile: Any) -> None:
+    """Add the few weights that revive outputs without any input."""
     begin = indptr[0]
     for i in range(len(indptr) - 1):
         for e in range(indptr[i] - begin, indptr[i + 1] - begin):

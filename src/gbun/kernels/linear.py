@@ -1,36 +1,39 @@
 """Sums of a linear model over rows: scores F theta and gradients F'G, F being dense columns and buckets side by side.
 
-Sparse entries are kept twice, by row and by bucket: then both sums are made without two threads ever adding to the
-same number, in an order that does not depend on how many there are.
+Sparse entries are kept twice, by row and by bucket. So no two threads add to the same number, and the order of sums
+does not depend on the number of threads.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numba
 import numpy as np
 
-from gbun.arrays import host
+from gbun.arrays import to_host
 from gbun.data.buckets import Buckets
 from gbun.data.features import Features
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.kernels import products
-from gbun.kernels.threads import Threads
+from gbun.kernels.threads import ThreadPool
 
-ROWS = 4096  # in a piece of work
-PIECES, ENTRIES = 64, 2**15  # pieces the buckets are divided into at most, and entries of a piece at least
+PIECE_ROWS = 4096  # of a piece of work
+MAX_PIECES, MIN_PIECE_ENTRIES = (
+    64,
+    2**15,
+)  # pieces the buckets are divided into at most, and entries of a piece at least
 HISTORY = 6  # pairs of steps and changes of the gradient that L-BFGS remembers
 
 
-def weight_count(features: Features, buckets: Buckets | None) -> int:
-    """Weights of a linear model for each score."""
+def count_weights(features: Features, buckets: Buckets | None) -> int:
+    """Count the weights of a linear model for each score."""
     return (0 if features.dense is None else features.dense.shape[1]) + (0 if buckets is None else buckets.n)
 
 
 def linear_bytes(features: Features, n_weights: int, n_scores: int) -> int:
-    """About what fitting takes: rows kept by row and by bucket, a copy while some are held out, scores, and L-BFGS."""
+    """Estimate what fitting takes: entries by row and by bucket, a copy while rows are held out, scores, and L-BFGS."""
     if not n_weights:
         return 0
     n_entries = 0 if features.sparse is None else len(features.sparse.ids)
@@ -39,15 +42,16 @@ def linear_bytes(features: Features, n_weights: int, n_scores: int) -> int:
 
 
 class LinearRows:
-    """Rows as a linear model sees them: phi(x) = [dense columns ; sum of sign(f) x_f over the features of a bucket]."""
+    """Rows of a linear model: phi(x) = [dense columns ; sum of sign(f) x_f over the features of a bucket]."""
 
-    def __init__(self, features: Features, buckets: Buckets | None, threads: Threads) -> None:
+    def __init__(self, features: Features, buckets: Buckets | None, threads: ThreadPool) -> None:
         self.n_rows, self.threads = features.n_rows, threads
-        self.dense = None if features.dense is None else np.ascontiguousarray(host(features.dense), dtype=MEMBERSHIP)
+        self.dense = None if features.dense is None else np.ascontiguousarray(to_host(features.dense), dtype=MEMBERSHIP)
         self.n_dense = 0 if self.dense is None else self.dense.shape[1]
         self.n_buckets = 0 if buckets is None else buckets.n
-        self.pieces = [slice(i, min(i + ROWS, self.n_rows)) for i in range(0, self.n_rows, ROWS)]
-        self._sparse = features.sparse is not None and buckets is not None
+        self.pieces = [slice(i, min(i + PIECE_ROWS, self.n_rows)) for i in range(0, self.n_rows, PIECE_ROWS)]
+        self._has_buckets = features.sparse is not None and buckets is not None
+        self._sorted: tuple[IntArray, IntArray, FloatArray, list[tuple[int, int]]] | None = None
         if features.sparse is not None and buckets is not None:
             entries = features.sparse
             places, signs = buckets.place(entries.ids)
@@ -61,34 +65,34 @@ class LinearRows:
         return self.n_dense + self.n_buckets
 
     def scores(self, weights: FloatArray) -> FloatArray:
-        """F theta, n x C, of theta as float32. A row's bits do not depend on the rows beside it."""
+        """Compute F theta, n x C, with theta as float32. The bits of a row do not depend on the rows beside it."""
         out = np.zeros((self.n_rows, weights.shape[1]), dtype=SUM)
-        panels = None if self.dense is None else products.panels_of(weights[: self.n_dense].astype(MEMBERSHIP))
-        own = np.ascontiguousarray(weights[self.n_dense :], dtype=MEMBERSHIP)
+        panels = None if self.dense is None else products.make_panels(weights[: self.n_dense].astype(MEMBERSHIP))
+        theta = np.ascontiguousarray(weights[self.n_dense :], dtype=MEMBERSHIP)
 
         def work(rows: slice) -> None:
             if self.dense is not None:
                 part = np.zeros((rows.stop - rows.start, weights.shape[1]), dtype=MEMBERSHIP)
                 products.multiply_add(self.dense[rows], panels, part)
                 out[rows] += part
-            if self._sparse:
+            if self._has_buckets:
                 if weights.shape[1] == 1:
-                    _row_sums(self.indptr, self.places, self.values, own[:, 0], out[:, 0], rows.start, rows.stop)
+                    _row_sums(self.indptr, self.places, self.values, theta[:, 0], out[:, 0], rows.start, rows.stop)
                 else:
-                    _row_sums_of_many(self.indptr, self.places, self.values, own, out, rows.start, rows.stop)
+                    _row_sums_of_many(self.indptr, self.places, self.values, theta, out, rows.start, rows.stop)
 
         self.threads.run(work, self.pieces)
         return out
 
     def gradient(self, g: FloatArray) -> FloatArray:
-        """F'G, one row of C numbers for each weight."""
-        return self._by_column(np.ascontiguousarray(g, dtype=SUM), squared=False)
+        """Compute F'G, a row of C numbers for each weight."""
+        return self._sum_by_weight(np.ascontiguousarray(g, dtype=SUM), squared=False)
 
     def curvature(self, h: FloatArray) -> FloatArray:
-        """sum_i h_i phi_i^2 of each weight; what two features of one row in one bucket have in common is left out."""
-        return self._by_column(np.ascontiguousarray(h, dtype=SUM)[:, None], squared=True)[:, 0]
+        """Compute sum_i h_i phi_i^2 of each weight, without products of two features of a row that share a bucket."""
+        return self._sum_by_weight(np.ascontiguousarray(h, dtype=SUM)[:, None], squared=True)[:, 0]
 
-    def _by_column(self, g: FloatArray, squared: bool) -> FloatArray:
+    def _sum_by_weight(self, g: FloatArray, squared: bool) -> FloatArray:
         out = np.zeros((self.n_weights, g.shape[1]), dtype=SUM)
         if self.dense is not None:
             X = self.dense
@@ -99,34 +103,30 @@ class LinearRows:
 
             for part in self.threads.map(of_dense, self.pieces):
                 out[: self.n_dense] += part
-        if self._sparse:
-            starts, rows_, values = self._by_bucket
-            sums = out[self.n_dense :]
+        if self._has_buckets:
+            (starts, rows, values, pieces), sums = self._sort_entries(), out[self.n_dense :]
 
             def of_buckets(piece: tuple[int, int]) -> None:
                 if g.shape[1] == 1:
-                    _column_sums(starts, rows_, values, g[:, 0], sums[:, 0], *piece, squared)
+                    _column_sums(starts, rows, values, g[:, 0], sums[:, 0], *piece, squared)
                 else:
-                    _column_sums_of_many(starts, rows_, values, g, sums, *piece)
+                    _column_sums_of_many(starts, rows, values, g, sums, *piece)
 
-            self.threads.run(of_buckets, self._bucket_pieces)
+            self.threads.run(of_buckets, pieces)
         return out
 
-    @cached_property
-    def _by_bucket(self) -> tuple[IntArray, IntArray, FloatArray]:
-        starts = np.zeros(self.n_buckets + 1, dtype=np.int64)
-        np.cumsum(np.bincount(self.places, minlength=self.n_buckets), out=starts[1:])
-        rows, values = np.empty(len(self.places), dtype=np.int32), np.empty(len(self.places), dtype=MEMBERSHIP)
-        _sort_by_bucket(self.indptr, self.places, self.values, starts[:-1].copy(), rows, values)
-        return starts, rows, values
-
-    @cached_property
-    def _bucket_pieces(self) -> list[tuple[int, int]]:
-        """Buckets in runs of about equally many entries. Each bucket has a sum of its own, wherever the cuts are."""
-        starts = self._by_bucket[0]
-        goals = np.linspace(0, starts[-1], min(PIECES, 1 + int(starts[-1]) // ENTRIES) + 1)[1:-1]
-        cuts = np.unique([0, *np.searchsorted(starts, goals, side="right").clip(max=self.n_buckets), self.n_buckets])
-        return list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
+    def _sort_entries(self) -> tuple[IntArray, IntArray, FloatArray, list[tuple[int, int]]]:
+        """Sort entries by bucket, at the first call: starts of buckets, rows, values, and pieces of equal work."""
+        if self._sorted is None:
+            starts = np.zeros(self.n_buckets + 1, dtype=np.int64)
+            np.cumsum(np.bincount(self.places, minlength=self.n_buckets), out=starts[1:])
+            rows, values = np.empty(len(self.places), dtype=np.int32), np.empty(len(self.places), dtype=MEMBERSHIP)
+            _sort_by_bucket(self.indptr, self.places, self.values, starts[:-1].copy(), rows, values)
+            goals = np.linspace(0, starts[-1], min(MAX_PIECES, 1 + int(starts[-1]) // MIN_PIECE_ENTRIES) + 1)[1:-1]
+            inner = np.searchsorted(starts, goals, side="right").clip(max=self.n_buckets)
+            cuts = np.unique([0, *inner, self.n_buckets]).tolist()
+            self._sorted = starts, rows, values, list(pairwise(cuts))
+        return self._sorted
 
 
 @numba.njit(cache=True, nogil=True)

@@ -2,41 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from gbun.data.features import Features
-from gbun.kernels.chunks import TABLE_FEATURES, cut, gram_rows, rows_in_chunk
-from gbun.kernels.forward import TABLE_LIMIT
-from gbun.kernels.hashed import TILE
+from gbun.devices import Device
+from gbun.kernels import costs
+from gbun.kernels.chunks import cut_chunks, rows_in_chunk
+from gbun.kernels.costs import Workload
 from gbun.kernels.linear import linear_bytes
-from gbun.kernels.products import PANEL
-from gbun.kernels.underway import AHEAD
-from gbun.memory import SHARE_OF_FREE, free_memory, megabytes
+from gbun.kernels.placement import MIN_BATCH_ROWS, Placement, placements, smallest_placement
+from gbun.kernels.unfused import BLOCK
+from gbun.memory import FRACTION_OF_FREE, format_megabytes
 
-ORDER_BYTES = 24  # of an entry: its row and value or its place, and its feature's id, start and place, with copies
+GOOD_BATCH_ROWS = 2**12  # of a batch that keeps a device busy
+
+# What a device tries, one after the other: features stay there, outputs are held, rows of a batch at least.
+DEVICE_CANDIDATES = (
+    (True, True, GOOD_BATCH_ROWS),
+    (True, False, GOOD_BATCH_ROWS),
+    (False, False, GOOD_BATCH_ROWS),
+    (True, False, MIN_BATCH_ROWS),
+    (False, False, 1),
+)
+
+
+class BudgetTooSmallError(ValueError):
+    """A budget that no plan keeps; the smallest plan needs `n_bytes`."""
+
+    def __init__(self, message: str, n_bytes: int) -> None:
+        super().__init__(message)
+        self.n_bytes = n_bytes
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is held from pass to pass and how many threads fit, within `budget` bytes beside the data.
+    """What a training run keeps in memory, within `budget` bytes beside the data."""
 
-    `hold`: an n x K buffer keeps Z and P. Otherwise each pass makes them again, a chunk at a time.
-    `form`: "auto" lets chunks keep the order of their features, "hashed" makes every weight on the fly.
-    """
-
+    device: str
     n_rows: int
     n_outputs: int
     n_scores: int
-    hold: bool
-    form: str
     n_threads: int
-    n_chunks: int
     gram_share: float
     budget: int
-    parts: tuple[tuple[str, int], ...]
-    ahead: bool = False  # rounds are forwarded while sums travel: several are under way, each with its buffer
-    before: int = 0  # bytes of the linear start, which are free again when the first round begins
+    hold: bool = True  # n x K buffers keep Z and then P; otherwise each pass computes them again, part by part
+    form: str = "auto"  # chunks may keep the order of their features; "hashed" computes every weight on the fly
+    n_chunks: int = 0
+    parts: tuple[tuple[str, int], ...] = ()  # what takes how many bytes
+    pipelined: bool = False  # rounds are forwarded while the sums of others travel, each with its buffer
+    linear_bytes: int = 0  # of the linear start, free again when the first round begins
+    placement: Placement | None = None  # where a device has the rows
+    fused: bool = True  # the learner is a network
 
     @property
     def gram_rows(self) -> int:
@@ -45,54 +61,69 @@ class Plan:
 
     @property
     def n_bytes(self) -> int:
-        return max(self.before, sum(size for _, size in self.parts))
+        """Bytes that are taken at most."""
+        return max(self.linear_bytes, sum(size for _, size in self.parts))
 
     @property
     def left(self) -> int:
-        """Bytes for evaluation sets: they are in the plan already."""
-        return 0
+        """Bytes that evaluation sets may still take on a device; a plan of the host counts them already."""
+        return 0 if self.placement is None else max(0, self.budget - self.n_bytes)
 
     def __str__(self) -> str:
-        passes = "kept in a buffer" if self.hold else "made again in each pass"
-        lines = [
-            f"{self.n_rows:,} rows in {self.n_chunks:,} chunk(s), K = {self.n_outputs}, {self.n_scores} score(s) a row"
-            f", {self.n_threads} thread(s): network outputs are {passes}",
-            f"  P'HP is made of {self.gram_rows:,} rows a round, P'G of all",
-            *(f"  {name:<42}{megabytes(size):>12}" for name, size in self.parts),
-            *(
-                [f"  {'or, before the first round, linear start':<42}{megabytes(self.before):>12}"]
-                if self.before
-                else []
-            ),
-            f"  {'together, of ' + megabytes(self.budget) + ' to use':<42}{megabytes(self.n_bytes):>12}",
-        ]
+        size = f"K = {self.n_outputs}, {self.n_scores} score(s) a row"
+        kept = f"network outputs are {'kept in a buffer' if self.hold else 'made again in each pass'}"
+        if not self.fused:
+            kept = "memberships or leaves are kept"
+        if self.placement is None:
+            lines = [f"{self.n_rows:,} rows in {self.n_chunks:,} chunk(s), {size}, {self.n_threads} thread(s): {kept}"]
+        else:
+            where = "stay there" if self.placement.resident else "are sent there in each pass"
+            lines = [
+                f"{self.n_rows:,} rows on {self.device}, {size}: {kept}",
+                f"  features {where}, in batches of up to {self.placement.capacity.rows:,} rows",
+            ]
+        lines.append(f"  P'HP is made of {self.gram_rows:,} rows a round, P'G of all")
+        start = [("or, before the first round, linear start", self.linear_bytes)] if self.linear_bytes else []
+        total = f"together, of {format_megabytes(self.budget)} to use", self.n_bytes
+        lines += [f"  {name:<42}{format_megabytes(size):>12}" for name, size in [*self.parts, *start, total]]
         return "\n".join(lines)
 
 
 def make_plan(
-    features: Features,
-    n_outputs: int,
-    n_scores: int,
-    n_threads: int,
-    *,
-    memory_budget: int | None = None,
-    form: str = "auto",
-    line_search: bool = False,
-    n_grams: int = 1,
-    exact: bool = False,
-    gram_share: float = 1.0,
-    watched: Sequence[Features] = (),
-    n_weights: int = 0,
-    n_fits: int = 1,
-    ahead: bool = False,
+    work: Workload, device: Device, n_threads: int, memory_budget: int | None = None, form: str = "auto"
 ) -> Plan:
-    """The fastest plan that fits: first the buffer is given up, then the order of features, then threads.
+    """Choose the fastest plan that fits.
 
-    `watched` are evaluation sets, `n_weights` the weights of a linear start for each score. With `ahead`, sums travel,
-    and rounds are forwarded meanwhile. Without a budget, the plan that needs least is taken where half of what is free
-    is less than that.
+    The host gives up the buffer first, then the order of features, then threads. A device gives up the buffer, then
+    sends features, then makes batches small.
 
-    >>> print(make_plan(Features(1_000_000), 64, 1, 2, memory_budget=10**9))
+    Parameters
+    ----------
+    work : Workload
+        What is to be trained.
+    device : Device
+        Where it is trained. A learner that is no network trains on the host only.
+    n_threads : int
+        Threads of the host.
+    memory_budget : int, optional
+        Bytes to use beside the data. Default: half of what is free; the host then takes the smallest plan where none
+        fits.
+    form : {"auto", "dense", "hashed"}
+        How the host's kernels make weights.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    BudgetTooSmallError
+        If no plan fits.
+
+    Examples
+    --------
+    >>> from gbun.data.features import Features
+    >>> print(make_plan(Workload(Features(1_000_000), 64, 1), Device(), 2, memory_budget=10**9))
     1,000,000 rows in 62 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
       P'HP is made of 1,000,000 rows a round, P'G of all
       scores                                          8.0 MB
@@ -101,64 +132,79 @@ def make_plan(
       sums of the normal equations                    0.2 MB
       together, of 1000.0 MB to use                 275.6 MB
     """
-    n, K, C = features.n_rows, n_outputs, n_scores
-    budget = int(SHARE_OF_FREE * free_memory()) if memory_budget is None else memory_budget
-    chunks = cut(features, rows_in_chunk(n, K, C))
-    others = sum(s.n_rows for s in watched)
-    n_entries = _entries(features) + sum(_entries(s) for s in watched)
-    n_table = _columns(features) * (K + PANEL)
-    before = n_fits * linear_bytes(features, n_weights, C)
-    working, table = thread_bytes(features, chunks, K, C, form, exact)
-    needed = {
-        "scores": 8 * (n + others) * C + (4 * n * C if line_search else 0),
-        "keys of the sample of rows": 8 * n if gram_share < 1.0 else 0,
-        "weights of dense columns": 16 * n_table if n_table <= TABLE_LIMIT else 0,
-    }
-
-    def parts(hold: bool, ordered: bool, threads: int) -> tuple[tuple[str, int], ...]:
-        own = {
-            "network outputs, then memberships": 4 * n * K * (AHEAD if ahead else 1) if hold else 0,
-            "the order of each chunk's features": ORDER_BYTES * n_entries if ordered else 0,
-            "each thread's chunk": min(threads, max(1, len(chunks))) * (working + (table if ordered else 0)),
-            "sums of the normal equations": (2 * threads + 3) * 8 * (n_grams * K * K + K * C),
-        }
-        return tuple((name, size) for name, size in (needed | own).items() if size)
-
-    ways = [(True, form != "hashed", n_threads), (False, form != "hashed", n_threads)]
-    ways += [(False, False, threads) for threads in range(n_threads, 0, -1)]
-    for hold, ordered, threads in ways:
-        listed = parts(hold, ordered, threads)
-        least = max(before, sum(size for _, size in listed))
-        if least <= budget or (memory_budget is None and (hold, ordered, threads) == ways[-1]):
-            used = form if ordered else "hashed"
-            return Plan(n, K, C, hold, used, threads, len(chunks), gram_share, budget, listed, ahead, before)
-    besides = f" and {others:,} evaluation rows" if others else ""
-    raise ValueError(
-        f"memory_budget must be at least {least} bytes for {n:,} rows{besides}, K = {K} and {C} score(s) a row, "
-        f"got {budget} bytes; " + ("init='constant'" if least == before else "a smaller n_neurons") + " needs less"
+    if not (work.fused or device.compiled):
+        raise ValueError(
+            f"a learner that is not a network trains on device='cpu' only, got device={device.name!r}; leave it out"
+        )
+    budget = int(FRACTION_OF_FREE * device.free_bytes()) if memory_budget is None else memory_budget
+    n, K, C = work.n_rows, work.n_outputs, work.n_scores
+    plan = Plan(device.name, n, K, C, n_threads, work.gram_share, budget, pipelined=work.pipelined, fused=work.fused)
+    tried = []
+    for candidate in _host_plans(plan, work, device, form) if device.compiled else _device_plans(plan, work, device):
+        if candidate.n_bytes <= budget:
+            return candidate
+        tried.append(candidate)
+    least = min(tried, key=lambda plan: plan.n_bytes)
+    if device.compiled and memory_budget is None:
+        return tried[-1]
+    where = "" if device.compiled else f" of {device.name!r}"
+    besides = f" and {work.n_watched:,} evaluation rows" if work.n_watched and device.compiled else ""
+    half = ", half of what is free" if memory_budget is None else ""
+    smaller = "init='constant'" if least.n_bytes == least.linear_bytes else "a smaller n_neurons"
+    raise BudgetTooSmallError(
+        f"memory_budget must be at least {least.n_bytes} bytes{where} for {n:,} rows{besides}, K = {K} and {C} "
+        f"score(s) a row, got {budget} bytes{half}; {smaller} needs less",
+        least.n_bytes,
     )
 
 
-def thread_bytes(features: Features, chunks: list[slice], K: int, C: int, form: str, exact: bool) -> tuple[int, int]:
-    """What a thread needs for a chunk, and beside that for a table of the weights of its features."""
-    rows = max((c.stop - c.start for c in chunks), default=0)
-    n_columns = _columns(features)
-    # Outputs and their scaled copy (in float64, three copies), a Gram, derivatives and what they need.
-    copies = 24 * rows * K + 8 * K * K if exact else 4 * gram_rows(K) * K + 4 * K * K
-    working = 4 * rows * K + copies + 80 * rows * C
-    working += 4 * TILE * (rows if features.sparse is not None else 0) + 4 * TILE * (n_columns + K if n_columns else 0)
-    if n_columns * (K + PANEL) > TABLE_LIMIT:  # then weights of dense columns are each thread's own
-        working += 12 * TABLE_LIMIT + 4 * rows * n_columns
-    largest = max((_entries(features, c) for c in chunks), default=0)
-    return working, 4 * TILE * (largest if form == "dense" else min(TABLE_FEATURES, largest))
+def _host_plans(plan: Plan, work: Workload, device: Device, form: str) -> Iterator[Plan]:
+    n, C, n_threads = work.n_rows, work.n_scores, plan.n_threads
+    if work.fused:
+        chunks = cut_chunks(work.features, rows_in_chunk(n, work.n_outputs, C))
+        working, table = costs.thread_bytes(work, chunks, form)
+        # hold outputs, keep the order of features, threads
+        candidates = [(True, form != "hashed", n_threads), (False, form != "hashed", n_threads)]
+        candidates += [(False, False, threads) for threads in range(n_threads, 0, -1)]
+    else:
+        chunks = [slice(first, first + BLOCK) for first in range(0, n, BLOCK)]
+        working, table = costs.unfused_thread_bytes(work, BLOCK), 0
+        candidates = [(True, False, threads) for threads in range(n_threads, 0, -1)]
+    n_entries = sum(map(costs.count_entries, [work.features, *work.watched]))
+    start = work.n_fits * linear_bytes(work.features, work.n_linear_weights, C)
+    plan = replace(plan, n_chunks=len(chunks), linear_bytes=start)
+    for hold, ordered, threads in candidates:
+        parts = {
+            "scores": costs.stored_score_bytes(n + work.n_watched, C, device) + costs.directions(work),
+            "keys of the sample of rows": 8 * n if work.gram_share < 1.0 else 0,
+            "weights of dense columns": costs.kept_table(work) if work.fused else 0,
+            "network outputs, then memberships": costs.buffers(work) if work.fused and hold else 0,
+            "memberships or leaves of a round": 0 if work.fused else work.row_bytes * n,
+            "the order of each chunk's features": costs.ORDER_BYTES * n_entries if ordered else 0,
+            "each thread's chunk": min(threads, max(1, len(chunks))) * (working + (table if ordered else 0)),
+            "sums of the normal equations": costs.equations(work, 8 * (2 * threads + 3)),
+        }
+        used = form if ordered or not work.fused else "hashed"
+        yield replace(plan, hold=hold, form=used, n_threads=threads, parts=_list_parts(parts))
 
 
-def _columns(features: Features) -> int:
-    return 0 if features.dense is None else features.dense.shape[1]
+def _device_plans(plan: Plan, work: Workload, device: Device) -> Iterator[Plan]:
+    n, K, C = work.n_rows, work.n_outputs, work.n_scores
+    needed = {
+        "scores, targets and weights": costs.stored_score_bytes(n, 2 * C + 2, device) + costs.directions(work),
+        "sums of the normal equations": costs.device_equations(work, device),
+        # their scores, and at least what one batch of theirs needs
+        "evaluation sets": sum(smallest_placement(features, K, C, device).n_bytes for features in work.watched),
+    }
+    for resident, hold, least_rows in DEVICE_CANDIDATES:
+        for placement in placements(work.features, K, C, resident, device, least_rows):
+            parts = {
+                "features": placement.n_bytes,
+                "network outputs, then memberships": costs.buffers(work) if hold else 0,
+                "a batch while it is computed": costs.training_batch_bytes(work, placement.capacity),
+            }
+            yield replace(plan, hold=hold, placement=placement, parts=_list_parts(needed | parts))
 
 
-def _entries(features: Features, rows: slice | None = None) -> int:
-    if features.sparse is None:
-        return 0
-    indptr = features.sparse.indptr
-    return len(features.sparse.ids) if rows is None else int(indptr[rows.stop] - indptr[rows.start])
+def _list_parts(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple((name, size) for name, size in sizes.items() if size)

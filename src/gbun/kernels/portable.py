@@ -1,11 +1,10 @@
-"""The round's arithmetic on one batch of rows, as the formulas have it, for arrays of any library.
+"""The arithmetic of a round on one batch of rows, written as formulas, for NumPy arrays and torch tensors.
 
-NumPy's arrays and torch's, wherever torch puts them, take the same way through the same lines, and make the same
-weights and, entry by entry, the same sums of sparse rows. Nothing of the size rows x outputs is allocated here: Z is
-turned into P where it is, and what else is needed of that size is given (`Buffers`).
+Both libraries compute the same weights and, entry by entry, the same sums of sparse rows. Nothing of the size rows x
+outputs is allocated here: P takes the place of Z, and other memory of that size is given (`Buffers`).
 
-Hashes are made in int32: torch computes with no unsigned words. Sums, products and shifts to the left wrap around in
-both; a shift to the right brings the sign along, which a mask takes away again.
+Hashes are int32, because torch has no arithmetic of unsigned words. Sums, products and shifts to the left wrap around
+in both types; a shift to the right copies the sign, which a mask removes.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from functools import cached_property
 import array_api_compat
 import numpy as np
 
-from gbun.arrays import Array, has_float64, host, is_tensor, namespace
+from gbun.arrays import Array, has_float64, is_tensor, namespace, to_host
 from gbun.dtypes import FEATURE_ID, MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.networks import Network
-from gbun.networks.simhash import HALF, PRIME_2, PRIME_3, PRIME_4, UNUSED_ID, half_width, initial_state
+from gbun.networks.simhash import HALF, PRIME_2, PRIME_3, PRIME_4, UNUSED_ID, half_width, initial_hash_state
 
 WORD_BITS = 32
-SUMMED = 2**12  # rows whose products are summed in float32, as compiled kernels do
-RUN = 256  # rows whose sums stay float32: about as many roundings as make 3e-7
+FLOAT32_PRODUCT_ROWS = 2**12  # rows whose products are summed in float32, as the compiled kernels do
+FLOAT32_SUM_ROWS = 256  # rows whose moments are summed in float32, with an error of about 3e-7
 
 
 def _signed(word: int) -> int:
-    """The int32 with the same bits."""
+    """Return the int32 with the same bits."""
     return word - (word >> WORD_BITS - 1 << WORD_BITS)
 
 
@@ -38,8 +37,8 @@ P2, P3, P4 = _signed(PRIME_2), _signed(PRIME_3), _signed(PRIME_4)
 class Buffers:
     """Working memory for batches of up to b rows, allocated once; smaller batches use its first rows.
 
-    `weights` and `hashes` hold R features at a time, entries or dense columns. A few at a time stay in a processor's
-    cache; a GPU is busy with millions of weights, and dense columns are multiplied fastest all at once.
+    `weights` and `hashes` hold R features at a time, entries or dense columns. On a processor a few fit the cache; a
+    GPU needs millions of weights to be busy, and dense columns are multiplied fastest all at once.
     """
 
     outputs: Array  # b x K, float32: the one further array of the size of Z
@@ -47,8 +46,8 @@ class Buffers:
     hashes: Array  # R x K, int32
 
     @classmethod
-    def for_batches(cls, n_rows: int, n_outputs: int, n_features: int, like: Array) -> Buffers:
-        """b = n_rows, K = n_outputs, R = n_features, in the library and on the device of `like`."""
+    def allocate(cls, n_rows: int, n_outputs: int, n_features: int, like: Array) -> Buffers:
+        """Allocate with b = n_rows, K = n_outputs, R = n_features, in the library and on the device of `like`."""
         xp, device = namespace(like), array_api_compat.device(like)
 
         def empty(n: int, dtype: object) -> Array:
@@ -59,7 +58,7 @@ class Buffers:
 
 @dataclass(frozen=True)
 class Revivers:
-    """Outputs that zeroing left without any input, and the one input each was given: see `Network.revived`."""
+    """Outputs that zeroing left without any input, and the input that each was given: see `Network.revived`."""
 
     outputs: Array  # int64
     low: Array  # the two words of the feature's id
@@ -69,45 +68,45 @@ class Revivers:
 
 @dataclass(frozen=True)
 class HashedWeights:
-    """A round's weights at one density, as a device holds them: K numbers from which all can be made."""
+    """The weights of a round at one density, as a device holds them: K numbers from which all are computed."""
 
-    states: Array  # K, int32: where the outputs' hashes begin
+    states: Array  # K, int32: where the hashes of outputs begin
     half: int  # N in gbun.networks.simhash
     revivers: Revivers | None
 
     @cached_property
     def by_output(self) -> tuple[Array, Array, Array]:
-        """For each output the words and the weight of the feature that revives it; an id no feature has for others."""
+        """For each output the words and the weight of the feature that revives it; for most an id that is not used."""
         revivers, xp = self.revivers, namespace(self.states)
         if revivers is None:
-            return self.states, self.states, self.states  # not looked at
+            return self.states, self.states, self.states  # not read
         word = UNUSED_ID - 2**64 >> 32  # both of its words
         low, high = xp.full_like(self.states, word), xp.full_like(self.states, word)
-        own = xp.zeros_like(self.states, dtype=xp.float32)
-        for array, values in (low, revivers.low), (high, revivers.high), (own, revivers.weights):
+        weights = xp.zeros_like(self.states, dtype=xp.float32)
+        for array, values in (low, revivers.low), (high, revivers.high), (weights, revivers.weights):
             array[revivers.outputs] = values
-        return low, high, own
+        return low, high, weights
 
     @classmethod
-    def of(cls, network: Network, density: float, like: Array) -> HashedWeights:
-        """In the library and on the device of `like`."""
+    def from_network(cls, network: Network, density: float, like: Array) -> HashedWeights:
+        """Prepare the weights of a network, in the library and on the device of `like`."""
         xp, device = namespace(like), array_api_compat.device(like)
         revivers = None
         if revived := network.revived(density):
             outputs, features, weights = zip(*revived, strict=True)
-            parts = np.array(outputs), *words(np.array(features)), np.array(weights, dtype=MEMBERSHIP)
+            parts = np.array(outputs), *id_words(np.array(features)), np.array(weights, dtype=MEMBERSHIP)
             revivers = Revivers(*(xp.asarray(part, device=device) for part in parts))
-        states = xp.asarray(initial_state(network.seeds).view(np.int32), device=device)
+        states = xp.asarray(initial_hash_state(network.seeds).view(np.int32), device=device)
         return cls(states, half_width(density), revivers)
 
 
 # Weights
 
 
-def words(ids: IntArray) -> tuple[IntArray, IntArray]:
-    """The lower and the upper 32 bits of feature ids, as int32.
+def id_words(ids: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the lower and the upper 32 bits of feature ids, as int32.
 
-    >>> words(np.array([5, 2**32 - 1, 2**33], dtype=np.uint64))
+    >>> id_words(np.array([5, 2**32 - 1, 2**33], dtype=np.uint64))
     (array([ 5, -1,  0], dtype=int32), array([0, 0, 2], dtype=int32))
     """
     ids = ids.astype(FEATURE_ID)
@@ -115,20 +114,20 @@ def words(ids: IntArray) -> tuple[IntArray, IntArray]:
     return low.astype(np.uint32).view(np.int32), high.astype(np.uint32).view(np.int32)
 
 
-def words_there(ids: Array) -> tuple[Array, Array]:
-    """`words` of a tensor of int32 or int64, looked at where they are."""
+def device_id_words(ids: Array) -> tuple[Array, Array]:
+    """Return `words` of a tensor of int32 or int64, as views of it."""
     xp = namespace(ids)
     if ids.dtype == xp.int32 or not len(ids):
         return ids.to(xp.int32), xp.zeros(1, dtype=xp.int32, device=ids.device).expand(len(ids))
-    pairs = ids.view(xp.int32)  # the lower word comes first on every machine that torch runs on
+    pairs = ids.view(xp.int32)  # the lower word comes first on all machines of torch
     return pairs[0::2], pairs[1::2]
 
 
-def weights_into(weights: HashedWeights, low: Array, high: Array, hashes: Array, out: Array) -> None:
-    """out[e, k] = w(feature e, output k), the bits of `simhash.weights_of`; `low`, `high` are the features' `words`.
+def fill_weights(weights: HashedWeights, low: Array, high: Array, hashes: Array, out: Array) -> None:
+    """out[e, k] = w(feature e, output k), the bits of `simhash.weights_from_hashes`; `low`, `high` are words of ids.
 
-    `hashes` is int32 and overwritten. Both are of out's shape, so nothing else of that size is needed: until there
-    are weights, out is the second register of the hash.
+    `hashes` is int32 and overwritten. It has the shape of out, which until the end is the second register of the hash:
+    nothing else of that size is needed.
     """
     xp = namespace(out)
     h, t = hashes, out.view(xp.int32)
@@ -172,7 +171,7 @@ def _shift_right(h: Array, bits: int, out: Array) -> None:
 
 
 def _revive(revivers: Revivers, low: Array, high: Array, out: Array) -> None:
-    # Where nothing is found the weight stays: looking up what was found would make a device wait for the host.
+    # A lookup of what was found would make the device wait for the host, so weights are replaced everywhere.
     found = (low[:, None] == revivers.low) & (high[:, None] == revivers.high)
     out[:, revivers.outputs] = namespace(out).where(found, revivers.weights, out[:, revivers.outputs])
 
@@ -181,9 +180,9 @@ def _revive(revivers: Revivers, low: Array, high: Array, out: Array) -> None:
 
 
 def forward_dense(X: Array, weights: HashedWeights, buffers: Buffers, z: Array, made: bool = False) -> None:
-    """z = X N. The weights of R columns are made at a time; where that is not all, buffers.outputs is used.
+    """z = X N. The weights of R columns are computed at a time; where that is not all, buffers.outputs is used.
 
-    `made`: there are no more than R columns, and buffers.weights holds theirs already.
+    `made`: there are at most R columns, and buffers.weights has their weights already.
     """
     xp, device = namespace(z), array_api_compat.device(z)
     if X.shape[1] == 0:
@@ -193,7 +192,7 @@ def forward_dense(X: Array, weights: HashedWeights, buffers: Buffers, z: Array, 
         n = some.shape[1]
         if not made:
             columns = xp.arange(first, first + n, dtype=xp.int32, device=device)
-            weights_into(weights, columns, xp.zeros_like(columns), buffers.hashes[:n], buffers.weights[:n])
+            fill_weights(weights, columns, xp.zeros_like(columns), buffers.hashes[:n], buffers.weights[:n])
         product = z if first == 0 else buffers.outputs[: len(z)]
         xp.matmul(some, buffers.weights[:n], out=product)
         if first > 0:
@@ -212,9 +211,8 @@ def forward_sparse(
 ) -> None:
     """z[i] = sum over row i's entries of value x weights of its feature, added to what is there unless `fresh`.
 
-    The entries begin with the first one of these rows, wherever in the data that is: indptr[0] may be any number.
-    R of them are taken at a time. A row's products are rounded and added one after the other in the order of its
-    entries, on the CPU; torch's other devices add in no certain order.
+    The entries begin with the first one of these rows; indptr[0] may be any number. R entries are computed at a time.
+    On the CPU the products of a row are rounded and added in the order of its entries; GPUs add in any order.
     """
     xp, device = namespace(z), array_api_compat.device(z)
     if fresh:
@@ -223,14 +221,14 @@ def forward_sparse(
         at = slice(first, first + len(buffers.weights))
         n = len(values[at])
         products = buffers.weights[:n]
-        weights_into(weights, low[at], high[at], buffers.hashes[:n], products)
+        fill_weights(weights, low[at], high[at], buffers.hashes[:n], products)
         products *= values[at][:, None]
         entries = xp.arange(first, first + n, dtype=indptr.dtype, device=device) + indptr[0]
         _add_rows(z, xp.searchsorted(indptr, entries, side="right") - 1, products)
 
 
 def _add_rows(z: Array, rows: Array, terms: Array) -> None:
-    """z[rows[e]] += terms[e] for one e after the other; a row may come more than once."""
+    """z[rows[e]] += terms[e] for one e after the other; rows may repeat."""
     if is_tensor(z):
         z.index_add_(0, rows, terms)
     else:
@@ -241,10 +239,10 @@ def _add_rows(z: Array, rows: Array, terms: Array) -> None:
 
 
 def moments(z: FloatArray, weight: FloatArray) -> FloatArray:
-    """[sum w z ; sum w z^2], 2 x K, of NumPy's arrays.
+    """Compute [sum w z; sum w z^2], 2 x K, of NumPy arrays: the reference.
 
-    z is float32 and the sums are float64: for outputs r deviations away from zero the variance loses 1e-16 r^2 of
-    itself where z has already lost 6e-8 r, so these plain sums are never what limits accuracy.
+    z is float32 and the sums are float64. For outputs r deviations away from zero the variance loses 1e-16 r^2 of
+    itself, and z has lost 6e-8 r already, so plain sums do not limit accuracy.
     """
     z64 = z.astype(SUM)
     first = weight @ z64
@@ -252,38 +250,40 @@ def moments(z: FloatArray, weight: FloatArray) -> FloatArray:
     return np.stack([first, weight @ z64])
 
 
-def centred_sums(z: Array, weight: Array, total: float, buffers: Buffers) -> Array:
-    """What `moments_of` makes these sums of, without float64: the mean m in float32, then sums of w d and of w d^2.
+def sum_centred(z: Array, weight: Array, total: float, buffers: Buffers) -> Array:
+    """Sum for `moments_of` without float64: the mean m in float32, then sums of w d and of w d^2, with d = z - m.
 
-    Plain float32 sums would lose 6e-8 r^2 of the variance. With d = z - m nothing is lost by subtracting, and sums of
-    d and d^2 are good to about 3e-7 of the deviation.
+    Plain float32 sums would lose 6e-8 r^2 of the variance. The subtraction loses nothing, and sums of d and d^2 have an
+    error of about 3e-7 of the deviation.
     """
     xp, d = namespace(z), buffers.outputs[: len(z)]
-    mean = xp.sum(_sums_of_runs(z, weight), axis=0) / (total or 1.0)
+    mean = xp.sum(_sum_runs(z, weight), axis=0) / (total or 1.0)
     xp.subtract(z, mean, out=d)
-    first = _sums_of_runs(d, weight)
+    first = _sum_runs(d, weight)
     d *= d
-    return xp.concat([mean[None, :], first, _sums_of_runs(d, weight)])
+    return xp.concat([mean[None, :], first, _sum_runs(d, weight)])
 
 
-def moments_of(sums: Array, total: float) -> FloatArray:
-    """[sum w z ; sum w z^2] from `centred_sums`, put together on the host in float64:
+def combine_moments(sums: Array, total: float) -> FloatArray:
+    """Compute [sum w z; sum w z^2] from `centred_sums`, on the host in float64:
 
         sum w z = sum w d + N m        sum w z^2 = sum w d^2 + 2 m sum w d + N m^2        N = sum w
 
-    N must be `total`, the batch's part of the float64 sum of weights by which the moments will be divided: N m^2 is
-    r^2 times larger than what is left of it in the end, too large for a sum of weights rounded to float32.
+    N is `total`, the part of this batch in the float64 sum of weights that divides the moments. N m^2 is r^2 times
+    larger than the variance, so a sum of weights in float32 would not do.
     """
-    m, *parts = host(sums).astype(SUM)
+    m, *parts = to_host(sums).astype(SUM)
     first, second = np.reshape(parts, (2, -1, len(m))).sum(axis=1)
     return np.stack([first + total * m, second + 2.0 * m * first + total * m**2])
 
 
-def _sums_of_runs(d: Array, weight: Array) -> Array:
-    """w'D of RUN rows at a time, and of those that are left: b / RUN x K numbers, few enough for the host to add."""
-    xp, runs, K = namespace(d), len(d) // RUN, d.shape[1]
-    whole = runs * RUN
-    sums = xp.matmul(xp.reshape(weight[:whole], (runs, 1, RUN)), xp.reshape(d[:whole], (runs, RUN, K)))
+def _sum_runs(d: Array, weight: Array) -> Array:
+    """Compute w'D of RUN rows at a time and of the rest: b / RUN x K numbers, few enough for the host to add."""
+    xp, runs, K = namespace(d), len(d) // FLOAT32_SUM_ROWS, d.shape[1]
+    whole = runs * FLOAT32_SUM_ROWS
+    sums = xp.matmul(
+        xp.reshape(weight[:whole], (runs, 1, FLOAT32_SUM_ROWS)), xp.reshape(d[:whole], (runs, FLOAT32_SUM_ROWS, K))
+    )
     rest = xp.matmul(weight[whole:], d[whole:])
     return xp.concat([sums[:, 0], rest[None, :]])
 
@@ -291,8 +291,8 @@ def _sums_of_runs(d: Array, weight: Array) -> Array:
 # P, its step and its part of the normal equations
 
 
-def memberships(z: Array, centre: Array, factor: Array, width: int) -> Array:
-    """z <- softmax over groups of `width` outputs of (z - centre) x factor, in place. tau is part of the factor."""
+def to_memberships(z: Array, centre: Array, factor: Array, width: int) -> Array:
+    """z <- softmax over groups of `width` outputs of (z - centre) x factor, in place. The factor includes tau."""
     xp = namespace(z)
     z -= centre
     z *= factor
@@ -309,46 +309,46 @@ def product(p: Array, head: Array, out: Array) -> None:
 
 
 def gram(p: Array, h: Array, q: Array | None = None) -> Array:
-    """P'HP for one Hessian value a row. (HP)'P is written as Q'Q, Q = sqrt(H) P: half the arithmetic.
+    """Compute P'HP for one Hessian value a row as Q'Q, Q = sqrt(H) P: half the arithmetic of (HP)'P.
 
-    Q goes into the first rows of `q` if that is given, and is of its dtype.
+    If `q` is given, Q is written to its first rows, in its dtype.
     """
     xp, root = namespace(p), namespace(p).sqrt(h)[:, None]
-    # roots of another dtype would make a copy of Q in the wider one
+    # roots of a wider dtype would copy Q to that dtype
     q = p * root if q is None else xp.multiply(p, xp.astype(root, q.dtype, copy=False), out=q[: len(p)])
-    return _summed_products(q, q)
+    return _sum_products(q, q)
 
 
 def grams(p: Array, h: Array, q: Array | None = None) -> Array:
-    """P'HP: K x K, or C x K x K when h has a column per output."""
+    """Compute P'HP: K x K, or C x K x K where h has a column for each score."""
     if h.ndim == 1:
         return gram(p, h, q)
     return namespace(p).stack([gram(p, h[:, c], q) for c in range(h.shape[1])])
 
 
-def transposed_product(p: Array, g: Array, room: Array) -> Array:
-    """P'G, with G in P's dtype; `room` is for a copy of G in it."""
+def multiply_transposed(p: Array, g: Array, room: Array) -> Array:
+    """Compute P'G; `room` is for a copy of G in the dtype of P."""
     g_like_p = room[: len(g)]
     g_like_p[...] = g
-    return _summed_products(p, g_like_p)
+    return _sum_products(p, g_like_p)
 
 
-def _summed_products(a: Array, b: Array) -> Array:
-    """a'b: products of SUMMED rows at a time in their own dtype, and the sum of those in float64 if there is any."""
-    xp, runs = namespace(a), len(a) // SUMMED
+def _sum_products(a: Array, b: Array) -> Array:
+    """Compute a'b: products of SUMMED rows at a time in their dtype, whose sum is float64 if the device has it."""
+    xp, runs = namespace(a), len(a) // FLOAT32_PRODUCT_ROWS
     if runs < 2 or a.dtype == xp.float64:
         return xp.matmul(a.T, b)
-    whole, wide = runs * SUMMED, xp.float64 if has_float64(a) else xp.float32
-    in_runs = (xp.reshape(x[:whole], (runs, SUMMED, x.shape[1])) for x in (a, b))
+    whole, wide = runs * FLOAT32_PRODUCT_ROWS, xp.float64 if has_float64(array_api_compat.device(a)) else xp.float32
+    in_runs = (xp.reshape(x[:whole], (runs, FLOAT32_PRODUCT_ROWS, x.shape[1])) for x in (a, b))
     first, second = in_runs
     total = xp.sum(xp.matmul(xp.permute_dims(first, (0, 2, 1)), second), axis=0, dtype=wide)
     total += xp.matmul(a[whole:].T, b[whole:])
     return total
 
 
-def rows_into(p: Array, rows: Array, room: Array) -> Array:
-    """Some rows of P, in the first rows of `room`."""
+def take_rows_into(p: Array, rows: Array, room: Array) -> Array:
+    """Copy some rows of P to the first rows of `room`."""
     if is_tensor(p):
         return namespace(p).take(p, rows, axis=0, out=room[: len(rows)])
-    # a mode that cannot fail halfway lets NumPy do without a copy of what it takes
+    # with a mode that cannot fail NumPy makes no copy
     return np.take(p, rows, axis=0, out=room[: len(rows)], mode="clip")

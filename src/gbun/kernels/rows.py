@@ -1,6 +1,6 @@
-"""What happens to network outputs row by row: moments, softmax, the scaled copy for the Gram, gradient sums, P w.
+"""Kernels that go through network outputs row by row: moments, softmax, scaled rows, gradient sums, P w.
 
-Every result of a row depends on that row alone, and sums over rows run in the order of rows.
+Each result of a row depends on that row alone, and sums over rows run in the order of rows.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from gbun.kernels.simd import (
     as_floats,
     as_words,
     fma,
-    lanes,
-    larger,
-    largest,
     load,
-    lower,
+    load_splat,
+    lower_half,
+    maximum,
     prefetch,
-    spread,
+    reduce_max,
+    reduce_sum,
+    splat,
     store,
-    store_past_caches,
-    total,
-    upper,
+    store_nontemporal,
+    upper_half,
 )
 
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 LOWEST = np.float32(-3e38)
-BATCH = 2048  # outputs whose softmax goes on at the same time
-AHEAD = 4096  # outputs between asking for some and needing them: they come from memory meanwhile
-PANEL = 128  # rows that are near while one thing after the other is done with them
-FLUSH = 2048  # rows whose Gram is kept in float32 before it joins that in float64
+SOFTMAX_BATCH_OUTPUTS = 2048  # outputs whose softmax is computed at the same time
+PREFETCHED_OUTPUTS = 4096  # outputs between prefetching and using them
+PANEL_ROWS = 128  # rows that stay in the cache from one step to the next
+FLUSH_ROWS = 2048  # rows whose Gram is summed in float32 before it is added to that in float64
 
-# 2^x = 2^n 2^r with n = round(x) and r = x - n, which is exact; 2^r = 1 + r q(r), q fitted for the least relative
-# error on |r| <= 1/2, where it is 2e-9. What is left is rounding.
+# 2^x = 2^n 2^r with n = round(x) and r = x - n, which is exact; 2^r = 1 + r q(r), where q has the least relative error
+# on |r| <= 1/2, 2e-9. The rest of the error is rounding.
 Q0, Q1, Q2 = np.float32(0.69314718), np.float32(0.24022648), np.float32(0.055503324)
 Q3, Q4, Q5 = np.float32(0.0096184369), np.float32(0.0013398874), np.float32(0.00015353362)
 LEAST_EXPONENT = np.float32(-126.0)
@@ -46,63 +46,62 @@ MANTISSA = np.uint32(23)
 
 @numba.njit(inline="always")
 def _power_of_two(x: Any) -> Any:
-    """2^x for x <= 0, to within 1.2e-7 of itself; what is below 2^-126, 1.2e-38, counts as that."""
-    x = larger(x, lanes(LEAST_EXPONENT))
+    """2^x for x <= 0, with a relative error of 1.2e-7; results below 2^-126 = 1.2e-38 are raised to it."""
+    x = maximum(x, splat(LEAST_EXPONENT))
     n = x + ROUNDING
     r = x - (n - ROUNDING)
-    q = fma(r, lanes(Q5), lanes(Q4))
-    q = fma(r, q, lanes(Q3))
-    q = fma(r, q, lanes(Q2))
-    q = fma(r, q, lanes(Q1))
-    q = fma(r, q, lanes(Q0))
-    p = fma(r, q, lanes(ONE))
+    q = fma(r, splat(Q5), splat(Q4))
+    q = fma(r, q, splat(Q3))
+    q = fma(r, q, splat(Q2))
+    q = fma(r, q, splat(Q1))
+    q = fma(r, q, splat(Q0))
+    p = fma(r, q, splat(ONE))
     return as_floats(as_words(p) + (as_words(n) << MANTISSA))  # n is added to the exponent
 
 
 @numba.njit(cache=True, nogil=True)
 def powers_of_two(x: Any) -> None:
-    """x <- 2^x in place, for the softmax's own arguments, x <= 0; length a multiple of eight."""
+    """x <- 2^x in place, for x <= 0 as in a softmax; the length is a multiple of eight."""
     for k in range(0, len(x), LANES):
         store(x, k, _power_of_two(load(x, k)))
 
 
 @numba.njit(inline="always")
 def _softmax(z: Any, first: int, last: int, centre: Any, factor: Any, width: int, tops: Any) -> None:
-    # Groups first .. last-1 of z, each of `width` outputs, a multiple of eight. Step by step for all of them: the
-    # steps of one group wait for each other, those of several groups overlap.
+    # Groups first .. last-1 of z, each of `width` outputs, a multiple of eight. Each step is done for all groups: the
+    # steps of one group depend on each other, those of several groups overlap.
     shift = first * width % len(centre)  # where the group's centres and factors begin
     for group in range(first, last):
-        at, top = group * width, lanes(LOWEST)
+        at, top = group * width, splat(LOWEST)
         for k in range(0, width, LANES):
             v = (load(z, at + k) - load(centre, shift + k)) * load(factor, shift + k)
             store(z, at + k, v)
-            top = larger(v, top)
-        tops[group - first] = largest(top)
+            top = maximum(v, top)
+        tops[group - first] = reduce_max(top)
         shift = shift + width if shift + width < len(centre) else 0
     for group in range(first, last):
-        at, top, sums = group * width, lanes(tops[group - first]), lanes(ZERO)
+        at, top, sums = group * width, splat(tops[group - first]), splat(ZERO)
         for k in range(0, width, LANES):
-            prefetch(z, at + k + AHEAD)
+            prefetch(z, at + k + PREFETCHED_OUTPUTS)
             e = _power_of_two(load(z, at + k) - top)
             store(z, at + k, e)
             sums = sums + e
-        tops[group - first] = ONE / total(sums)
+        tops[group - first] = ONE / reduce_sum(sums)
     for group in range(first, last):
-        at, scale = group * width, lanes(tops[group - first])
+        at, scale = group * width, splat(tops[group - first])
         for k in range(0, width, LANES):
             store(z, at + k, load(z, at + k) * scale)
 
 
 @numba.njit(cache=True, nogil=True)
-def memberships(z: Any, centre: Any, factor: Any, width: int) -> None:
+def to_memberships(z: Any, centre: Any, factor: Any, width: int) -> None:
     """z <- 2^v / sum 2^v over groups of `width` outputs, v = (z - centre) x factor, in place; z is contiguous.
 
-    A factor that holds 1 / log 2 makes it the softmax of e^v.
-
-    Groups that do not fill whole vectors are computed in a copy that does, padded with outputs that never win.
+    With 1 / log 2 in the factor it is the softmax. Groups that do not fill whole vectors are copied and padded with
+    outputs of almost no weight.
     """
     n, K = z.shape
-    batch = max(1, BATCH // width)
+    batch = max(1, SOFTMAX_BATCH_OUTPUTS // width)
     tops = np.empty(batch, dtype=np.float32)
     if width % LANES == 0:
         groups = n * (K // width)
@@ -110,18 +109,18 @@ def memberships(z: Any, centre: Any, factor: Any, width: int) -> None:
             _softmax(z, first, min(first + batch, groups), centre, factor, width, tops)
         return
     padded = (width // LANES + 1) * LANES
-    own = np.empty((1, padded), dtype=np.float32)
-    own_centre, own_factor = np.zeros(padded, dtype=np.float32), np.ones(padded, dtype=np.float32)
+    group = np.empty((1, padded), dtype=np.float32)
+    group_centre, group_factor = np.zeros(padded, dtype=np.float32), np.ones(padded, dtype=np.float32)
     for i in range(n):
         for first in range(0, K, width):
             for k in range(width):
-                own[0, k] = z[i, first + k]
-                own_centre[k], own_factor[k] = centre[first + k], factor[first + k]
+                group[0, k] = z[i, first + k]
+                group_centre[k], group_factor[k] = centre[first + k], factor[first + k]
             for k in range(width, padded):
-                own[0, k] = LOWEST
-            _softmax(own, 0, 1, own_centre, own_factor, padded, tops)
+                group[0, k] = LOWEST
+            _softmax(group, 0, 1, group_centre, group_factor, padded, tops)
             for k in range(width):
-                z[i, first + k] = own[0, k]
+                z[i, first + k] = group[0, k]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -130,14 +129,14 @@ def add_moments(tile: Any, weight: Any, sums: Any, first: int, width: int) -> No
     n, stride = tile.shape
     K = sums.shape[1]
     whole = width // LANES * LANES
-    for top in range(0, n, PANEL):
-        bottom = min(top + PANEL, n)
+    for top in range(0, n, PANEL_ROWS):
+        bottom = min(top + PANEL_ROWS, n)
         for k in range(0, whole, LANES):
             at = first + k
             a, b, c, d = load(sums, at), load(sums, at + 4), load(sums, K + at), load(sums, K + at + 4)
             for i in range(top, bottom):
-                v, w = load(tile, i * stride + k), spread(weight, i)
-                low, high = lower(v), upper(v)
+                v, w = load(tile, i * stride + k), load_splat(weight, i)
+                low, high = lower_half(v), upper_half(v)
                 w_low, w_high = w * low, w * high
                 a, b = a + w_low, b + w_high
                 c, d = fma(w_low, low, c), fma(w_high, high, d)
@@ -153,10 +152,10 @@ def add_moments(tile: Any, weight: Any, sums: Any, first: int, width: int) -> No
 
 
 @numba.njit(cache=True, nogil=True)
-def move_out(tile: Any, z: Any, first: int, past_caches: bool) -> None:
-    """Columns first .. of z = the tile, or as many of its columns as z has room for.
+def copy_tile(tile: Any, z: Any, first: int, nontemporal: bool) -> None:
+    """Copy the tile to the columns of z from `first` on, or as many columns as z has.
 
-    `past_caches` is for a z that is not needed soon and begins at a multiple of 32 bytes, as do its rows.
+    `past_caches` is for a z that is not needed soon. It and its rows begin at multiples of 32 bytes.
     """
     n, stride = tile.shape
     K = z.shape[1]
@@ -164,9 +163,9 @@ def move_out(tile: Any, z: Any, first: int, past_caches: bool) -> None:
     whole = width // LANES * LANES
     for i in range(n):
         source, target = i * stride, i * K + first
-        if past_caches:
+        if nontemporal:
             for k in range(0, whole, LANES):
-                store_past_caches(z, target + k, load(tile, source + k))
+                store_nontemporal(z, target + k, load(tile, source + k))
         else:
             for k in range(0, whole, LANES):
                 store(z, target + k, load(tile, source + k))
@@ -175,18 +174,18 @@ def move_out(tile: Any, z: Any, first: int, past_caches: bool) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def scaled_rows(p: Any, picked: Any, root: Any, q: Any) -> None:
-    """q[j] = root[j] x p[picked[j]]: the rows whose products make the Gram."""
-    _scale_rows(p, picked, root, 0, q)
+def scale_rows(p: Any, picked: Any, root: Any, q: Any) -> None:
+    """q[j] = root[j] x p[picked[j]]: the rows whose products sum to the Gram."""
+    _scale_panel_rows(p, picked, root, 0, q)
 
 
 @numba.njit(inline="always")
-def _scale_rows(p: Any, picked: Any, root: Any, top: int, q: Any) -> None:
+def _scale_panel_rows(p: Any, picked: Any, root: Any, top: int, q: Any) -> None:
     # p begins with row `top`.
     K = p.shape[1]
     whole = K // LANES * LANES
     for j in range(len(picked)):
-        source, r = (picked[j] - top) * K, spread(root, j)
+        source, r = (picked[j] - top) * K, load_splat(root, j)
         for k in range(0, whole, LANES):
             store(q, j * K + k, load(p, source + k) * r)
         for k in range(whole, K):
@@ -197,24 +196,24 @@ def _scale_rows(p: Any, picked: Any, root: Any, top: int, q: Any) -> None:
 def add_gradient_sums(p: Any, g: Any, sums: Any) -> None:
     """sums[k] += sum_i p[i, k] g[i], float32 within a panel of rows and float64 across."""
     n, K = p.shape
-    own = np.empty(K, dtype=np.float32)
-    for top in range(0, n, PANEL):
-        own[:] = ZERO
-        bottom = min(top + PANEL, n)
+    partial = np.empty(K, dtype=np.float32)
+    for top in range(0, n, PANEL_ROWS):
+        partial[:] = ZERO
+        bottom = min(top + PANEL_ROWS, n)
         for i in range(top, bottom - 3, 4):
-            _add_four_rows(p, g, i, own)
+            _add_four_rows(p, g, i, partial)
         for i in range(top + (bottom - top) // 4 * 4, bottom):
             for k in range(K):
-                own[k] = fma(p[i, k], g[i], own[k])
+                partial[k] = fma(p[i, k], g[i], partial[k])
         for k in range(K):
-            sums[k] += own[k]
+            sums[k] += partial[k]
 
 
 @numba.njit(inline="always")
 def _add_four_rows(p: Any, g: Any, i: int, sums: Any) -> None:
     K = p.shape[1]
     whole = K // LANES * LANES
-    a, b, c, d = spread(g, i), spread(g, i + 1), spread(g, i + 2), spread(g, i + 3)
+    a, b, c, d = load_splat(g, i), load_splat(g, i + 1), load_splat(g, i + 2), load_splat(g, i + 3)
     at = i * K
     for k in range(0, whole, LANES):
         s = fma(a, load(p, at + k), load(sums, k))
@@ -227,44 +226,47 @@ def _add_four_rows(p: Any, g: Any, i: int, sums: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def split(z: Any, centre: Any, factor: Any, width: int, g: Any, sums: Any, picked: Any, root: Any, q: Any) -> None:
-    """`memberships`, `add_gradient_sums` and `scaled_rows` in one go: a few rows at a time, while they are near."""
+def split(z: Any, softmax: Any, g: Any, sums: Any, picked: Any, root: Any, q: Any) -> None:
+    """Do `memberships`, `add_gradient_sums` and `scaled_rows` in one go, a few rows at a time while they are in cache.
+
+    `softmax` is (centre, factor, width).
+    """
+    centre, factor, width = softmax
     first = 0
-    for top in range(0, len(z), PANEL):
-        own = z[top : top + PANEL]
-        memberships(own, centre, factor, width)
-        add_gradient_sums(own, g[top : top + PANEL], sums)
-        last = _end_of_panel(picked, first, top + PANEL)
-        _scale_rows(own, picked[first:last], root[first:last], top, q[first:last])
+    for top in range(0, len(z), PANEL_ROWS):
+        panel = z[top : top + PANEL_ROWS]
+        to_memberships(panel, centre, factor, width)
+        add_gradient_sums(panel, g[top : top + PANEL_ROWS], sums)
+        last = _panel_end(picked, first, top + PANEL_ROWS)
+        _scale_panel_rows(panel, picked[first:last], root[first:last], top, q[first:last])
         first = last
 
 
 @numba.njit(cache=True, nogil=True)
-def split_and_gram(
-    z: Any, centre: Any, factor: Any, width: int, g: Any, sums: Any, picked: Any, root: Any, gram: Any
-) -> None:
-    """`split`, and gram += Q'Q of each few rows at once: the triangle j <= i, for K a multiple of 16."""
+def to_memberships_and_gram(z: Any, softmax: Any, g: Any, sums: Any, picked: Any, root: Any, gram: Any) -> None:
+    """Do `split`, and gram += Q'Q of the same few rows: the triangle j <= i, for K a multiple of 16."""
+    centre, factor, width = softmax
     K = z.shape[1]
-    q, own_gram = np.empty((PANEL, K), dtype=np.float32), np.zeros((K, K), dtype=np.float32)
+    q, partial_gram = np.empty((PANEL_ROWS, K), dtype=np.float32), np.zeros((K, K), dtype=np.float32)
     first, waiting = 0, 0
-    for top in range(0, len(z), PANEL):
-        own = z[top : top + PANEL]
-        memberships(own, centre, factor, width)
-        add_gradient_sums(own, g[top : top + PANEL], sums)
-        last = _end_of_panel(picked, first, top + PANEL)
-        _scale_rows(own, picked[first:last], root[first:last], top, q)
-        _add_gram(q, last - first, own_gram)
+    for top in range(0, len(z), PANEL_ROWS):
+        panel = z[top : top + PANEL_ROWS]
+        to_memberships(panel, centre, factor, width)
+        add_gradient_sums(panel, g[top : top + PANEL_ROWS], sums)
+        last = _panel_end(picked, first, top + PANEL_ROWS)
+        _scale_panel_rows(panel, picked[first:last], root[first:last], top, q)
+        _add_gram(q, last - first, partial_gram)
         first, waiting = last, waiting + last - first
-        if waiting >= FLUSH or top + PANEL >= len(z):
+        if waiting >= FLUSH_ROWS or top + PANEL_ROWS >= len(z):
             for i in range(K):
                 for j in range(i + 1):
-                    gram[i, j] += own_gram[i, j]
-            own_gram[:] = ZERO
+                    gram[i, j] += partial_gram[i, j]
+            partial_gram[:] = ZERO
             waiting = 0
 
 
 @numba.njit(inline="always")
-def _end_of_panel(picked: Any, first: int, bottom: int) -> int:
+def _panel_end(picked: Any, first: int, bottom: int) -> int:
     last = first
     while last < len(picked) and picked[last] < bottom:
         last += 1
@@ -273,7 +275,7 @@ def _end_of_panel(picked: Any, first: int, bottom: int) -> int:
 
 @numba.njit(inline="always")
 def _add_gram(q: Any, n: int, gram: Any) -> None:
-    # Four rows of the result by sixteen columns: eight registers of sums, two of q, one of each q that multiplies.
+    # Four rows of the result by sixteen columns: eight registers of sums, two of q, one of the factor.
     K = q.shape[1]
     for j in range(0, K, 16):
         for i in range(j, K, 4):
@@ -285,13 +287,13 @@ def _add_gram(q: Any, n: int, gram: Any) -> None:
             for r in range(n):
                 row = r * K
                 v, w = load(q, row + j), load(q, row + j + 8)
-                x = spread(q, row + i)
+                x = load_splat(q, row + i)
                 a0, b0 = fma(x, v, a0), fma(x, w, b0)
-                x = spread(q, row + i + 1)
+                x = load_splat(q, row + i + 1)
                 a1, b1 = fma(x, v, a1), fma(x, w, b1)
-                x = spread(q, row + i + 2)
+                x = load_splat(q, row + i + 2)
                 a2, b2 = fma(x, v, a2), fma(x, w, b2)
-                x = spread(q, row + i + 3)
+                x = load_splat(q, row + i + 3)
                 a3, b3 = fma(x, v, a3), fma(x, w, b3)
             store(gram, at, a0)
             store(gram, at + 8, b0)
@@ -309,10 +311,10 @@ def add_dots(p: Any, w: Any, scores: Any) -> None:
     n, K = p.shape
     whole = K // LANES * LANES
     for i in range(n):
-        s = lanes(ZERO)
+        s = splat(ZERO)
         for k in range(0, whole, LANES):
             s = fma(load(p, i * K + k), load(w, k), s)
-        dot = total(s)
+        dot = reduce_sum(s)
         for k in range(whole, K):
             dot += p[i, k] * w[k]
         scores[i, 0] += dot

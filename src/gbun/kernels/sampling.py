@@ -1,12 +1,12 @@
-"""Which rows the Hessian sums are made of: a seeded sample that goes by what a row holds, not by where it stands.
+"""Which rows the Hessian sums are made of: a seeded sample that depends on the content of rows, not on their order.
 
 Row i is in the sample of a round with probability p_i = min(1, share x h_i / mean h), where the mean is that of the
-round before: rows that count for more are more likely to be in it, and those that count for most are always. They enter
-with h_i / p_i, which makes the sums right in the mean; then all are scaled so that their total is exact.
+round before. Rows with a large h are more likely to be in it, and those with the largest always are. A row enters with
+h_i / p_i, so that the sums are unbiased; then all are scaled so that their total is exact.
 
-Chance is a hash of the row's key and the round, and the key a hash of its features, its target and its number among
-equal rows. So the sample is the same for any order of the rows, and for any division among workers unless that
-divides equal rows.
+The random number of a row is a hash of its key and the round. Its key is a hash of its features, its target and its
+number among equal rows. So the sample is the same for any order of the rows, and for any division among workers that
+keeps equal rows together.
 """
 
 from __future__ import annotations
@@ -18,58 +18,60 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.arrays import host
+from gbun.arrays import to_host
 from gbun.data.features import Features
 from gbun.dtypes import FEATURE_ID, SUM, FloatArray
-from gbun.kernels.dispatch import Picker
-from gbun.kernels.equations import Picked
+from gbun.kernels.interface import RowSampler, SampledRows
 
 Keys = NDArray[np.uint64]
-ROWS = 2**14  # whose dense columns are looked at at a time
+ROWS_AT_A_TIME = 2**14  # whose dense columns are hashed at a time
 GOLDEN, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 S11, S27, S30, S31 = (np.uint64(bits) for bits in (11, 27, 30, 31))
 
 
 @dataclass(frozen=True)
 class GramSample:
-    """A share of the rows, another one each round; all of them where `keys` is None."""
+    """A share of the rows, another one in each round; all rows where `keys` is None."""
 
     seed: int
     share: float
     keys: Keys | None
 
     @property
-    def is_everything(self) -> bool:
+    def is_complete(self) -> bool:
         return self.keys is None
 
-    def of_round(self, round_: int, mean_curvature: float) -> Picker | None:
-        """`mean_curvature` is the mean h of all workers' rows, as of the round before: it need not be exact."""
+    def sample_round(self, round_: int, mean_curvature: float) -> RowSampler | None:
+        """Return what picks the rows of a round; None: all rows.
+
+        `mean_curvature` is the mean h of the rows of all workers in the round before; it need not be exact.
+        """
         keys = self.keys
         if keys is None or not mean_curvature > 0.0:
             return None
-        own = mixed(mixed(np.array([self.seed], dtype=FEATURE_ID)) + np.uint64(round_))
+        round_key = mix_bits(mix_bits(np.array([self.seed], dtype=FEATURE_ID)) + np.uint64(round_))
 
-        def pick(at: slice, h: FloatArray) -> Picked:
+        def pick(at: slice, h: FloatArray) -> SampledRows:
             p = np.minimum(1.0, row_curvature(h) * (self.share / mean_curvature))
-            picked = np.flatnonzero((mixed(keys[at] ^ own) >> S11) * 2.0**-53 < p)
+            picked = np.flatnonzero((mix_bits(keys[at] ^ round_key) >> S11) * 2.0**-53 < p)
             return picked, h[picked] / (p[picked] if h.ndim == 1 else p[picked, None])
 
         return pick
 
 
-def gram_sample(seed: int, share: float, features: Features, y: FloatArray) -> GramSample:
+def make_gram_sample(seed: int, share: float, features: Features, y: FloatArray) -> GramSample:
     return GramSample(seed, share, None if share >= 1.0 else row_keys(features, y))
 
 
 def row_curvature(h: FloatArray) -> FloatArray:
-    """One value a row: h, or its sum over scores."""
+    """Return one value a row: h, or its sum over scores."""
     return h if h.ndim == 1 else h.sum(axis=1)
 
 
-def whole_from_sample(curvature: FloatArray) -> FloatArray:
-    """What to multiply the sample's Hessian sums by, so that their total is exact: sum h / sum of the sample's h / p.
+def sample_correction(curvature: FloatArray) -> FloatArray:
+    """Return the factor of the sampled Hessian sums that makes their total exact: sum h / sum of the sampled h / p.
 
-    >>> whole_from_sample(np.array([8.0, 10.0]))
+    >>> sample_correction(np.array([8.0, 10.0]))
     array(0.8)
     """
     whole, sample = curvature
@@ -77,56 +79,56 @@ def whole_from_sample(curvature: FloatArray) -> FloatArray:
     return ratio if ratio.ndim == 0 else ratio[:, None, None]
 
 
-def mixed(x: Any) -> Any:
-    """Every bit of the result hangs on every bit of x: the finaliser of splitmix64. For arrays and in kernels."""
+def mix_bits(x: Any) -> Any:
+    """Mix bits, so that each one of the result depends on all of x: the finaliser of splitmix64, also for kernels."""
     x = x + GOLDEN
     x = (x ^ (x >> S30)) * FIRST
     x = (x ^ (x >> S27)) * SECOND
     return x ^ (x >> S31)
 
 
-_mixed = numba.njit(inline="always")(mixed)
+_mix_bits = numba.njit(inline="always")(mix_bits)
 
 
 def row_keys(features: Features, y: FloatArray) -> Keys:
-    """A key for each row, from its features before any scaling, its target, and how many rows like it came before.
+    """Hash each row: its features before scaling, its target, and how many equal rows come before it.
 
-    Equal rows are exchangeable, so it does not matter which of them has which number; but each has its own chance.
+    Equal rows are exchangeable: it does not matter which of them has which number, but each is sampled by itself.
     """
     keys = content_keys(features, y)
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     place = np.arange(len(keys))
     first = np.maximum.accumulate(np.where(np.append(True, ordered[1:] != ordered[:-1])[: len(keys)], place, 0))
-    keys[order] = mixed(ordered + (place - first).astype(np.uint64) * SECOND)
+    keys[order] = mix_bits(ordered + (place - first).astype(np.uint64) * SECOND)
     return keys
 
 
 def content_keys(features: Features, y: FloatArray) -> Keys:
-    """Rows with the same features and the same target have the same."""
+    """Hash each row; rows with the same features and the same target have the same key."""
     keys = np.zeros(features.n_rows, dtype=np.uint64)
     if features.dense is not None:
-        for first in range(0, features.n_rows, ROWS):  # they may be on a device
-            some = slice(first, first + ROWS)
-            with np.errstate(over="ignore"):  # what float32 cannot hold is infinite here: one number like another
-                dense = np.ascontiguousarray(host(features.dense[some]), dtype=np.float32)
+        for first in range(0, features.n_rows, ROWS_AT_A_TIME):  # they may be on a device
+            some = slice(first, first + ROWS_AT_A_TIME)
+            with np.errstate(over="ignore"):  # what float32 cannot hold is infinite here, a number like any other
+                dense = np.ascontiguousarray(to_host(features.dense[some]), dtype=np.float32)
             _add_dense(dense.view(np.uint32), keys[some])
     if features.sparse is not None:
         entries = features.sparse
         _add_entries(entries.indptr, entries.ids, np.ascontiguousarray(entries.values).view(np.uint32), keys)
     targets = np.ascontiguousarray(y, dtype=np.float64).view(np.uint64)
     for column in targets.T if targets.ndim == 2 else [targets]:
-        keys = mixed(keys + column)
+        keys = mix_bits(keys + column)
     return keys
 
 
 @numba.njit(inline="always")
-def _entry(feature: Any, bits: Any) -> Any:
-    return _mixed(_mixed(np.uint64(feature)) + np.uint64(bits))
+def _hash_entry(feature: Any, bits: Any) -> Any:
+    return _mix_bits(_mix_bits(np.uint64(feature)) + np.uint64(bits))
 
 
 @numba.njit(inline="always")
-def _is_nothing(bits: Any) -> Any:
+def _is_zero_or_nan(bits: Any) -> Any:
     size = np.uint32(bits << np.uint32(1))  # without the sign
     return size == np.uint32(0) or size > np.uint32(0xFF000000)  # zero or NaN
 
@@ -135,13 +137,13 @@ def _is_nothing(bits: Any) -> Any:
 def _add_dense(bits: Any, keys: Any) -> None:
     for i in range(bits.shape[0]):
         for f in range(bits.shape[1]):
-            if not _is_nothing(bits[i, f]):
-                keys[i] += _entry(f, bits[i, f])
+            if not _is_zero_or_nan(bits[i, f]):
+                keys[i] += _hash_entry(f, bits[i, f])
 
 
 @numba.njit(cache=True, nogil=True)
 def _add_entries(indptr: Any, ids: Any, bits: Any, keys: Any) -> None:
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            if not _is_nothing(bits[e]):
-                keys[i] += _entry(ids[e], bits[e])
+            if not _is_zero_or_nan(bits[e]):
+                keys[i] += _hash_entry(ids[e], bits[e])

@@ -1,15 +1,15 @@
-"""Vectors of eight lanes as Numba values: kernels say which registers they mean instead of hoping for them.
+"""Vectors of eight lanes as Numba values: kernels name the registers that they use.
 
     a = load(array, i)              eight neighbours, float32 or uint32; of float64, four
     a = fma(lanes(x), b, a)         x b + a in one rounding, on every machine
-    a + b, a - b, a * b, h ^ h >> np.uint32(15), ...       lane by lane; a scalar on the right is meant for all lanes
+    a + b, a - b, a * b, h ^ h >> np.uint32(15), ...       lane by lane; a scalar on the right counts for all lanes
     store(array, i, a)
 
-Left to itself the compiler checks before each inner loop whether its arrays overlap, and keeps sums in memory: for 64
-outputs that is two thirds of the time. Where a machine's registers are narrower, LLVM takes two for one.
+Without them the compiler checks before each inner loop whether its arrays overlap, and keeps sums in memory: for 64
+outputs that is two thirds of the time. Where the registers of a machine are narrower, LLVM takes two for one.
 
-`load` and `store` count in elements from the array's first, and check no bounds. Without fused multiply-adds in the
-processor (before 2013) results are the same, and slow.
+`load` and `store` count elements from the first of the array, and check no bounds. On processors without fused
+multiply-adds (before 2013) results are the same, but slow.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numba
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
@@ -59,7 +60,7 @@ def _splat(builder: Any, kind: Lanes, value: Any) -> Any:
 
 
 def _operator(symbol: Any, of_floats: str | None, of_words: str | None) -> None:
-    """Teach Numba `symbol` between vectors, and between a vector and a scalar."""
+    """Define `symbol` between vectors, and between a vector and a scalar."""
 
     @infer_global(symbol)
     class Typing(AbstractTemplate):
@@ -95,7 +96,7 @@ _operator(operator.rshift, None, "lshr")
 
 
 def _check(array: Any) -> None:
-    if array.layout != "C":  # elements would not be where they are looked for
+    if array.layout != "C":  # elements would be elsewhere
         raise TypingError(f"a contiguous array is needed, got {array}")
 
 
@@ -119,7 +120,7 @@ def load(typing: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def spread(typing: Any, array: Any, index: Any) -> Any:
+def load_splat(typing: Any, array: Any, index: Any) -> Any:
     """The one element at `index`, in every lane."""
     _check(array)
     kind = BY_ELEMENT[array.dtype]
@@ -145,10 +146,10 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
-def store_past_caches(typing: Any, array: Any, index: Any, value: Any) -> Any:
+def store_nontemporal(typing: Any, array: Any, index: Any, value: Any) -> Any:
     """Write the vector at `index`, whose address must be a multiple of 32, to memory without reading it first.
 
-    Others see it once the writing thread has taken or released a lock, as it does when a chunk is done.
+    Other threads see it after this one has taken or released a lock, as it does when a chunk is done.
     """
     _check(array)
 
@@ -163,7 +164,7 @@ def store_past_caches(typing: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def prefetch(typing: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line at `index`; it is not waited for."""
+    """Fetch the cache line at `index` without waiting for it."""
 
     def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         at = _pointer(context, builder, sig.args[0], args[0], args[1], ir.IntType(8))
@@ -176,7 +177,7 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def lanes(typing: Any, value: Any) -> Any:
+def splat(typing: Any, value: Any) -> Any:
     """A scalar in every lane; the vector has the scalar's type."""
     kind = BY_ELEMENT[value]
     return kind(value), lambda context, builder, sig, args: _splat(builder, kind, args[0])
@@ -195,9 +196,9 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
-def larger(typing: Any, a: Any, b: Any) -> Any:
+def maximum(typing: Any, a: Any, b: Any) -> Any:
     """The larger one of each lane; b where they cannot be compared."""
-    return a(a, a), lambda context, builder, sig, args: _larger(builder, *args)
+    return a(a, a), lambda context, builder, sig, args: _maximum(builder, *args)
 
 
 @intrinsic
@@ -236,7 +237,7 @@ def _half(first: int) -> Any:
     return half
 
 
-lower, upper = _half(0), _half(DOUBLES.count)
+lower_half, upper_half = _half(0), _half(DOUBLES.count)
 
 
 def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
@@ -244,12 +245,12 @@ def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
     return builder.shuffle_vector(vector, vector, lanes_)
 
 
-def _larger(builder: Any, a: Any, b: Any) -> Any:
+def _maximum(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 def _fold(combine: Callable[[Any, Any, Any], Any]) -> Any:
-    """All lanes into one number, halves onto halves: always in the same order."""
+    """Combine all lanes into one number, halves onto halves: always in the same order."""
 
     @intrinsic
     def fold(typing: Any, value: Any) -> Any:
@@ -265,5 +266,33 @@ def _fold(combine: Callable[[Any, Any, Any], Any]) -> Any:
     return fold
 
 
-total = _fold(lambda builder, a, b: builder.fadd(a, b))
-largest = _fold(_larger)
+reduce_sum = _fold(lambda builder, a, b: builder.fadd(a, b))
+reduce_max = _fold(_maximum)
+
+
+# Eight vectors side by side, 64 floats: as many registers as hold the sums of a tile
+
+
+@numba.njit(inline="always")
+def load8(array: Any, at: Any) -> Any:
+    a, b, c, d = load(array, at), load(array, at + 8), load(array, at + 16), load(array, at + 24)
+    return a, b, c, d, load(array, at + 32), load(array, at + 40), load(array, at + 48), load(array, at + 56)
+
+
+@numba.njit(inline="always")
+def store8(array: Any, at: Any, s: Any) -> None:
+    store(array, at, s[0])
+    store(array, at + 8, s[1])
+    store(array, at + 16, s[2])
+    store(array, at + 24, s[3])
+    store(array, at + 32, s[4])
+    store(array, at + 40, s[5])
+    store(array, at + 48, s[6])
+    store(array, at + 56, s[7])
+
+
+@numba.njit(inline="always")
+def fma8(x: Any, w: Any, s: Any) -> Any:
+    """x w + s"""
+    a, b, c, d = fma(x, w[0], s[0]), fma(x, w[1], s[1]), fma(x, w[2], s[2]), fma(x, w[3], s[3])
+    return a, b, c, d, fma(x, w[4], s[4]), fma(x, w[5], s[5]), fma(x, w[6], s[6]), fma(x, w[7], s[7])

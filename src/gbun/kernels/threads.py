@@ -1,7 +1,7 @@
-"""Work on row chunks in threads, with the same bits for every number of threads.
+"""Work on chunks of rows in threads, with the same bits for every number of threads.
 
-Chunks are cut from the data and K alone, each is computed by one thread with single-threaded BLAS, and
-sums over chunks are added in chunk order. So the number of threads decides when a chunk is computed, never how.
+Chunks depend on the data and K alone, one thread computes each with single-threaded BLAS, and sums over chunks are
+added in the order of chunks. So the number of threads decides when a chunk is computed, never how.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from gbun.dtypes import MEMBERSHIP, FloatArray
 
 Item = TypeVar("Item")
 R = TypeVar("R")
-LITTLE = 2**24  # operations, about a millisecond of them, that are done sooner than handed over to other threads
+MIN_PARALLEL_OPERATIONS = 2**24  # operations, about a millisecond, that are done sooner than other threads get them
 
 
 def thread_count(n_jobs: int | None) -> int:
-    """-1 means all cores this process may use, -2 all but one, as in scikit-learn; None means all, but no more than
-    OMP_NUM_THREADS, by which joblib tells its workers to share the cores."""
+    """Return the number of threads that `n_jobs` means, as in scikit-learn.
+
+    -1 means all cores this process may use, -2 all but one. None means all, but no more than OMP_NUM_THREADS, which
+    joblib sets in its workers.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if n_jobs is None:
         limit = os.environ.get("OMP_NUM_THREADS", "")
@@ -36,8 +39,8 @@ def thread_count(n_jobs: int | None) -> int:
     return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 
 
-class Threads:
-    """A pool that maps a function over chunks and keeps their order, and each thread's working memory."""
+class ThreadPool:
+    """A pool of threads that maps a function over chunks in their order, and the working memory of each thread."""
 
     def __init__(self, n_jobs: int | None) -> None:
         self.count = thread_count(n_jobs)
@@ -45,11 +48,11 @@ class Threads:
         self._pool = ThreadPoolExecutor(self.count) if self.count > 1 else None
 
     def map(self, work: Callable[[Item], R], items: Sequence[Item], amount: float = math.inf) -> Iterator[R]:
-        """Results in the order of items; only a few are made ahead, so that they do not pile up in memory.
+        """Yield results in the order of items; only a few are computed ahead, so that memory does not fill up.
 
-        `amount` is about how many operations all of it takes.
+        `amount` is about the number of operations of all items together.
         """
-        if self._pool is None or len(items) < 2 or amount < LITTLE:
+        if self._pool is None or len(items) < 2 or amount < MIN_PARALLEL_OPERATIONS:
             yield from map(work, items)
             return
         ahead: deque[Future[R]] = deque()
@@ -65,7 +68,7 @@ class Threads:
             pass
 
     def limit(self, count: int) -> None:
-        """Go on with fewer threads, where memory is short."""
+        """Continue with fewer threads, where memory is short."""
         if count < self.count:
             self.close()
             self.count, self.scratch = count, Scratch()
@@ -77,19 +80,19 @@ class Threads:
 
 
 class Scratch(threading.local):
-    """Arrays a thread keeps from chunk to chunk and round to round, by name: allocated once, grown when too small."""
+    """Arrays that a thread keeps from chunk to chunk and round to round, by name; they grow when they are too small."""
 
     def array(self, name: str, *shape: int, dtype: type = MEMBERSHIP) -> FloatArray:
-        """An array of this shape with anything in it; the last one of the same name is given up."""
+        """Return an array of this shape, not initialised; the last one of the same name must not be used any more."""
         size = math.prod(shape)
         held = self.__dict__.get(name)
         if held is None or len(held) < size:
-            held = self.__dict__[name] = aligned(size, dtype)
+            held = self.__dict__[name] = allocate_aligned(size, dtype)
         return held[:size].reshape(shape)
 
 
-def aligned(size: int, dtype: type) -> FloatArray:
-    """An array that begins at a multiple of 64 bytes, as vectors and BLAS like it, and the same in every run."""
+def allocate_aligned(size: int, dtype: type) -> FloatArray:
+    """Return an array that begins at a multiple of 64 bytes, which vectors and BLAS prefer; so each run is the same."""
     room = np.empty(size * np.dtype(dtype).itemsize + 64, dtype=np.uint8)
     shift = -room.ctypes.data % 64
     return room[shift : shift + size * np.dtype(dtype).itemsize].view(dtype)
@@ -101,16 +104,16 @@ _limit: Any = None
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """BLAS keeps to one thread until the last of all holders, in whatever thread, is done.
+def limit_blas_to_one_thread() -> Iterator[None]:
+    """Limit BLAS to one thread.
 
-    The limit is the process's: set by the first who asks, lifted by the last, so that trainings side by side do not
-    lift it for each other or leave it behind.
+    The limit holds for the whole process. The first holder sets it and the last one lifts it, so that trainings in
+    several threads do not lift it for each other or leave it behind.
     """
     global _limit_holders, _limit
     with _limit_lock:
         if _limit_holders == 0:
-            _limit = _blas().limit(limits=1, user_api="blas")
+            _limit = _blas_controller().limit(limits=1, user_api="blas")
         _limit_holders += 1
     try:
         yield
@@ -122,16 +125,16 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def _blas_controller() -> ThreadpoolController:
     return ThreadpoolController()  # looks at all loaded libraries, once
 
 
 @contextmanager
-def threads(n_jobs: int | None) -> Iterator[Threads]:
-    """A pool of `n_jobs` threads; BLAS keeps to one thread in each of them."""
-    pool = Threads(n_jobs)
+def thread_pool(n_jobs: int | None) -> Iterator[ThreadPool]:
+    """Make a pool of `n_jobs` threads; BLAS uses one thread in each of them."""
+    pool = ThreadPool(n_jobs)
     try:
-        with one_blas_thread():
+        with limit_blas_to_one_thread():
             yield pool
     finally:
         pool.close()

@@ -1,10 +1,10 @@
-"""Z = X N for sparse rows in one Triton kernel: a weight is made where it is used and never leaves the registers.
+"""Z = X N for sparse rows in one Triton kernel: a weight is computed where it is used and never leaves the registers.
 
-The portable kernel writes and reads every weight some twenty times on its way through the hash; here a GPU reads
-entries and writes Z. The products are the portable kernel's, rounded and added in the same order: the same bits.
+The portable kernel writes and reads every weight some twenty times while it is hashed; here a GPU reads entries and
+writes Z. Products are rounded and added in the order of the portable kernel, so the bits are the same.
 
-Triton is imported when the kernel is first wanted. Where there is none `available` says so, and the portable kernel
-serves.
+Triton is imported when the kernel is first used. Where there is none, `available` is false and the portable kernel is
+used.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gbun.arrays import Array
-from gbun.devices import OUT_OF_MEMORY
+from gbun.devices import OUT_OF_MEMORY_WORDS
 from gbun.kernels.portable import HashedWeights
 from gbun.networks.simhash import HALF, PRIME_2, PRIME_3, PRIME_4
 
 if TYPE_CHECKING:
     import triton.language as tl
 
-OLDEST = 7  # Triton makes code for NVIDIA's Volta and later; AMD's numbers are all above
+MIN_CAPABILITY = 7  # Triton supports NVIDIA's Volta and later; the numbers of AMD are all above
 TILES = (32, 64, 128, 256)
-LANES_OF_WARP = 128  # four outputs a thread: their hashes do not wait for each other
+LANES_OF_WARP = 128  # four outputs a thread, whose hashes do not depend on each other
 
 
 @cache
-def available(device: Any) -> bool:
-    """Whether the kernel runs on this device of torch's: on GPUs that Triton knows, or anywhere in its interpreter.
+def is_available(device: Any) -> bool:
+    """Return whether the kernel runs on this torch device: on GPUs that Triton knows, or anywhere in its interpreter.
 
     The interpreter is for tests; TRITON_INTERPRET=1 must be set before Triton is imported.
     """
@@ -42,13 +42,13 @@ def available(device: Any) -> bool:
         return False
     import torch
 
-    return bool(torch.cuda.get_device_capability(device)[0] >= OLDEST) and _compiles(torch, device)
+    return bool(torch.cuda.get_device_capability(device)[0] >= MIN_CAPABILITY) and _can_launch(torch, device)
 
 
-def _compiles(torch: Any, device: Any) -> bool:
-    """Whether a launch succeeds: Triton may be there and its compiler, or the driver it wants, not.
+def _can_launch(torch: Any, device: Any) -> bool:
+    """Return whether a launch succeeds: Triton may be installed without its compiler or the driver it needs.
 
-    Where memory is short nothing is found out, and nothing remembered.
+    An error for want of memory decides nothing and is raised.
     """
     ids, z = torch.ones(1, dtype=torch.int32, device=device), torch.ones(1, 1, device=device)
     indptr, weights = torch.tensor([0, 1], device=device), HashedWeights(ids, HALF, None)
@@ -56,8 +56,8 @@ def _compiles(torch: Any, device: Any) -> bool:
         forward_sparse(indptr, ids, ids, torch.ones_like(z)[0], weights, z, True)
         torch.cuda.synchronize(device)
     except Exception as error:
-        told, kinds = str(error).lower(), (MemoryError, torch.OutOfMemoryError)
-        if isinstance(error, kinds) or any(words in told for words in OUT_OF_MEMORY):
+        message, kinds = str(error).lower(), (MemoryError, torch.OutOfMemoryError)
+        if isinstance(error, kinds) or any(words in message for words in OUT_OF_MEMORY_WORDS):
             raise
         warnings.warn(f"Triton does not run on {device}, the portable kernel does its work: {error}", stacklevel=2)
         return False
@@ -67,46 +67,30 @@ def _compiles(torch: Any, device: Any) -> bool:
 def forward_sparse(
     indptr: Array, low: Array, high: Array, values: Array, weights: HashedWeights, z: Array, fresh: bool
 ) -> None:
-    """`portable.forward_sparse` for tensors, without its buffers: z[i] = sum over row i's entries of value x weights.
+    """Compute `portable.forward_sparse` of tensors, without its buffers.
 
-    `low` and `high` may be strided, as the words of 64-bit ids lie in memory; the other arrays are contiguous.
+    `low` and `high` may be strided, as the words of 64-bit ids are in memory; the other arrays are contiguous.
     """
     import torch
 
     n_rows, K = z.shape
     if n_rows == 0:
         return
-    lanes = tile(K)
+    lanes = choose_tile(K)
     with torch.cuda.device_of(z):  # kernels run on the current device, which need not be where these rows are
         _kernel()[n_rows, -(-K // lanes)](
-            indptr,
-            low,
-            high,
-            values,
-            weights.states,
-            *weights.by_output,
-            z,
-            K,
-            low.stride(0),
-            high.stride(0),
-            weights.half,
-            1.0 / weights.half,
-            P2=PRIME_2,
-            P3=PRIME_3,
-            P4=PRIME_4,
-            LANES=lanes,
-            FRESH=fresh,
-            SOME_ZERO=weights.half < HALF,
-            REVIVED=weights.revivers is not None,
+            indptr, low, high, values, weights.states, *weights.by_output, z, K, low.stride(0), high.stride(0),
+            weights.half, 1.0 / weights.half, P2=PRIME_2, P3=PRIME_3, P4=PRIME_4, LANES=lanes, FRESH=fresh,
+            SOME_ZERO=weights.half < HALF, REVIVED=weights.revivers is not None,
             num_warps=max(1, lanes // LANES_OF_WARP),
             enable_fp_fusion=False,  # a fused multiply-add would round once where the portable kernel rounds twice
-        )
+        )  # fmt: skip
 
 
-def tile(n_outputs: int) -> int:
-    """Outputs of one program: the largest tile among those that compute the fewest outputs in vain.
+def choose_tile(n_outputs: int) -> int:
+    """Return the outputs of one program: the largest tile among those that compute the fewest outputs beyond K.
 
-    >>> [tile(K) for K in (1, 100, 256, 300, 1024)]
+    >>> [choose_tile(K) for K in (1, 100, 256, 300, 1024)]
     [32, 128, 256, 64, 256]
     """
     return min(TILES, key=lambda lanes: (-(-n_outputs // lanes) * lanes, -lanes))
@@ -117,34 +101,17 @@ def _kernel() -> Any:
     import triton
     import triton.language
 
-    globals()["tl"] = triton.language  # Triton reads the source below and looks for its names in this module
+    globals()["tl"] = triton.language  # Triton compiles the source below with the names of this module
     return triton.jit(_forward_rows)
 
 
+# Triton takes arrays and numbers one by one: this is the only function of the package with more than eight arguments.
 def _forward_rows(
-    indptr,
-    lows,
-    highs,
-    values,
-    states,
-    reviver_lows,
-    reviver_highs,
-    reviver_weights,
-    z,
-    K,
-    low_stride,
-    high_stride,
-    half,
-    inverse,
-    P2: tl.constexpr,
-    P3: tl.constexpr,
-    P4: tl.constexpr,
-    LANES: tl.constexpr,
-    FRESH: tl.constexpr,
-    SOME_ZERO: tl.constexpr,
-    REVIVED: tl.constexpr,
-):
-    """One row, one tile of outputs: the row's entries one after the other."""
+    indptr, lows, highs, values, states, reviver_lows, reviver_highs, reviver_weights, z, K, low_stride, high_stride,
+    half, inverse, P2: tl.constexpr, P3: tl.constexpr, P4: tl.constexpr, LANES: tl.constexpr, FRESH: tl.constexpr,
+    SOME_ZERO: tl.constexpr, REVIVED: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of outputs of one row, its entries one after the other."""
     row = tl.program_id(0).to(tl.int64)  # row x K, and entries, may be beyond 2^31
     outputs = tl.program_id(1) * LANES + tl.arange(0, LANES)
     inside = outputs < K

@@ -1,4 +1,4 @@
-"""How well a model does: metrics of the response, by name, as objects or as functions of the user.
+"""Metrics: how well the response of a model fits y. They are given by name, as objects or as functions of the user.
 
 >>> import numpy as np
 >>> from gbun.collectives import Solo
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from gbun.metrics.base import MeanMetric, Metric, RankingMetric, SumMetric
-from gbun.metrics.classification import Accuracy, Brier, Error, LogLoss, MacroF1, MacroPrecision
+from gbun.metrics.classification import Accuracy, Brier, ErrorRate, LogLoss, MacroF1, MacroPrecision
 from gbun.metrics.function import FunctionMetric, RowMetric
 from gbun.metrics.ranking import AUC, AveragePrecision
 from gbun.metrics.regression import (
@@ -26,7 +26,7 @@ from gbun.metrics.regression import (
     R2,
     RMSE,
     GammaDeviance,
-    Huber,
+    HuberLoss,
     Pinball,
     PoissonDeviance,
     TweedieDeviance,
@@ -47,27 +47,14 @@ __all__ = [
 MetricLike: TypeAlias = str | Metric | type[Metric] | Callable[..., Any] | tuple[str, Callable[..., Any], bool]
 
 METRICS: Mapping[str, type[Metric]] = {
-    "rmse": RMSE,
-    "mse": MSE,
-    "mae": MAE,
-    "r2": R2,
-    "mape": MAPE,
-    "pinball": Pinball,
-    "huber": Huber,
-    "poisson_deviance": PoissonDeviance,
-    "gamma_deviance": GammaDeviance,
-    "tweedie_deviance": TweedieDeviance,
-    "log_loss": LogLoss,
-    "brier": Brier,
-    "error": Error,
-    "accuracy": Accuracy,
-    "macro_precision": MacroPrecision,
-    "macro_f1": MacroF1,
-    "auc": AUC,
-    "average_precision": AveragePrecision,
+    metric.name: metric
+    for metric in (
+        *(RMSE, MSE, MAE, R2, MAPE, Pinball, HuberLoss, PoissonDeviance, GammaDeviance, TweedieDeviance),
+        *(LogLoss, Brier, ErrorRate, Accuracy, MacroPrecision, MacroF1, AUC, AveragePrecision),
+    )
 }
 
-# Names that people bring from other libraries; a metric is always reported under its own name.
+# Names of other libraries. A metric is always reported under the name it has in METRICS.
 ALIASES: Mapping[str, str] = {
     "l1": "mae",
     "l2": "mse",
@@ -91,8 +78,20 @@ ALIASES: Mapping[str, str] = {
 
 
 def get_metric(metric: MetricLike) -> Metric:
-    """The metric meant by a name, a function, a (name, function, higher_is_better) tuple or a Metric.
+    """Return the metric that is given by name, as a function or as an object.
 
+    Parameters
+    ----------
+    metric : str, callable, tuple, Metric or subclass of Metric
+        A name of `METRICS` or `ALIASES`, perhaps with a parameter as in "pinball:0.9"; a function
+        f(y, response, weight) -> float; or a tuple (name, function, higher_is_better).
+
+    Returns
+    -------
+    Metric
+
+    Examples
+    --------
     >>> get_metric("quantile:0.9")
     <metric pinball:0.9>
     >>> get_metric(("gain", lambda y, response, weight: 1.0, True)).higher_is_better
@@ -101,7 +100,7 @@ def get_metric(metric: MetricLike) -> Metric:
     if isinstance(metric, Metric):
         return metric
     if isinstance(metric, str):
-        return metric_by_name(metric)
+        return _metric_by_name(metric)
     if isinstance(metric, type) and issubclass(metric, Metric):
         return metric()
     if isinstance(metric, tuple) and len(metric) == 3:
@@ -114,16 +113,17 @@ def get_metric(metric: MetricLike) -> Metric:
     )
 
 
-def metric_by_name(text: str) -> Metric:
-    """The metric called "name" or "name:parameter".
-
-    >>> metric_by_name("huber:2").delta
-    2.0
-    """
+def _metric_by_name(text: str) -> Metric:
+    """Return the metric called "name" or "name:parameter"."""
     given, colon, parameter = text.strip().lower().partition(":")
     name = ALIASES.get(given, given)
     if name not in METRICS:
-        raise ValueError(unknown_name(text, given))
+        near = difflib.get_close_matches(given, [*METRICS, *ALIASES], n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(
+            f"metric: unknown name {text!r}.{hint} Names are {', '.join(METRICS)}; "
+            "or give a function f(y, response, weight) -> float."
+        )
     make: Callable[..., Metric] = METRICS[name]
     if not colon:
         return make()
@@ -139,15 +139,14 @@ def metric_by_name(text: str) -> Metric:
     return make(value)
 
 
-def unknown_name(text: str, given: str) -> str:
-    """What to say about a name that is not in the registry.
-
-    >>> unknown_name("rsme", "rsme")[:54]
-    "metric: unknown name 'rsme'. Did you mean 'rmse' or 'm"
-    """
-    near = difflib.get_close_matches(given, [*METRICS, *ALIASES], n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return (
-        f"metric: unknown name {text!r}.{hint} Names are {', '.join(METRICS)}; "
-        "or give a function f(y, response, weight) -> float."
-    )
+def metrics_for(eval_metric: Any, objective: Any) -> list[Metric]:
+    """Return the metrics of `eval_metric`: one, a list of them, or the default metric of the objective if None."""
+    given = objective.default_metric() if eval_metric is None else eval_metric
+    if isinstance(given, (list, tuple)) and not given:
+        raise ValueError("eval_metric must name at least one metric, got an empty list")
+    is_one_function = isinstance(given, tuple) and len(given) == 3 and isinstance(given[0], str) and callable(given[1])
+    several = isinstance(given, (list, tuple)) and not is_one_function
+    try:
+        return [get_metric(m) for m in (given if several else [given])]
+    except ValueError as error:
+        raise ValueError(f"eval_metric: {error}") from None

@@ -1,4 +1,4 @@
-"""What a metric is, and the forms in which workers that never exchange rows compute it together."""
+"""The base classes of metrics, and how workers that never exchange rows compute a metric from sums."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from gbun.collectives import Collective
 from gbun.dtypes import SUM, FloatArray
 
-# How often an evaluation of its own looks closer; a training looks closer from round to round.
-REPEATS = 2
+EPS, TINY = float(np.finfo(SUM).eps), float(np.finfo(SUM).tiny)
+HINT_PASSES = 2  # of `evaluate`, before the value is computed; a training refines from round to round
 
 
 class Metric(ABC):
     """A number that says how well the response of a model fits y.
 
-    Three arrays describe the rows, and their shapes tell the task:
+    The shapes of y and response tell the task:
 
     ============================  ==================  =============================================
     task                          y                   response (after the link)
@@ -29,55 +29,69 @@ class Metric(ABC):
     several labels                (n, C) zeros, ones  (n, C) probability of each label
     ============================  ==================  =============================================
 
-    Weights are (n,) and not negative. Two laws hold for every metric: a row of weight 0 changes nothing,
-    and a row of weight 2 is the row twice. Without any weight the value is nan.
+    Weights are (n,) and not negative; all arrays are float64. Two laws hold for every metric: a row of weight 0
+    changes nothing, and a row of weight 2 counts as the row twice. Without any weight the value is nan.
     """
 
     name: str
     higher_is_better: bool = False
 
-    # What may follow a colon in the name ("pinball:0.9"), for error messages; None when nothing may.
+    # The parameter that may follow a colon in the name ("pinball:0.9"), for error messages; None if there is none.
     parameter: ClassVar[str | None] = None
 
     @abstractmethod
-    def among(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
-        """The metric in the form of sums, for one evaluation set whose rows are divided among workers.
+    def make_sum_metric(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        """Return the metric as sums over rows, for one evaluation set whose rows are divided among workers.
 
-        Every worker calls it, once and before the first round, with its own share of the rows. A share may be empty,
-        but its y has as many dimensions as the others'; `n_outputs` is the number of columns of the response.
+        Every worker calls it once before the first round, with its share of the rows. A share may be empty, but its y
+        has as many dimensions as that of all others. `n_outputs` is the number of columns of the response.
         """
 
     def evaluate(self, y: FloatArray, response: FloatArray, weight: FloatArray, collective: Collective) -> float:
-        """The metric over the rows of all workers, the same number on each of them: the root's."""
-        y, response, weight = weighted_rows(y, response, weight)
-        form, leads = self.among(y, weight, response.shape[1], collective), collective.rank == 0
-        for _ in range(REPEATS if form.hint_length else 0):
-            total = collective.sum(form.sums(y, response, weight), root=0)
-            form.adapt(collective.broadcast(form.hint(total) if leads else np.zeros(form.hint_length)))
-        total = collective.sum(form.sums(y, response, weight), root=0)
-        return float(collective.broadcast(np.array([form.value(total) if leads else np.nan]))[0])
+        """Compute the metric over the rows of all workers.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n,) or (n, C)
+        response : ndarray of shape (n, C)
+        weight : ndarray of shape (n,)
+        collective : Collective
+            `gbun.collectives.Solo()` for a single process.
+
+        Returns
+        -------
+        float
+            The same number on all workers: that of the root.
+        """
+        y, response, weight = select_weighted_rows(y, response, weight)
+        sum_metric, is_root = self.make_sum_metric(y, weight, response.shape[1], collective), collective.rank == 0
+        for _ in range(HINT_PASSES if sum_metric.hint_length else 0):
+            total = collective.sum(sum_metric.sums(y, response, weight), root=0)
+            hint = sum_metric.make_hint(total) if is_root else np.zeros(sum_metric.hint_length)
+            sum_metric.apply_hint(collective.broadcast(hint))
+        total = collective.sum(sum_metric.sums(y, response, weight), root=0)
+        return float(collective.broadcast(np.array([sum_metric.value(total) if is_root else np.nan]))[0])
 
     def __repr__(self) -> str:
         return f"<metric {self.name}>"
 
 
 class SumMetric(ABC):
-    """A metric of one evaluation set, from sums over rows that ride in one message with a round's other sums.
+    """A metric of one evaluation set, from sums over rows that are part of a round's message.
 
-    Every worker gives the `sums` of its rows, a vector whose `length` is the same on all of them and in all rounds;
-    they are added up, and whoever has the total knows the value.
+    Every worker computes the `sums` of its rows, a vector whose `length` is the same on all workers and in all rounds.
+    The root gets the total, and computes the value from it.
 
-    Some forms look closer where rows have been seen. Then `hint_length` is not 0: who has the total makes a `hint` of
-    it, a vector of that length, and before the next round every worker, this one too, is given it by `adapt`.
-    Without it all stays right, and is less exact.
+    Histograms are refined where it matters, if `hint_length` is not 0: the root makes a hint from the total, a vector
+    of that length, and all workers apply it before the next round. Without hints the value is right but less exact.
 
     >>> import numpy as np
     >>> from gbun.collectives import Solo
     >>> from gbun.metrics import get_metric
-    >>> mine, yours = np.array([1.0, 2.0]), np.array([5.0])
-    >>> form = get_metric("mae").among(mine, np.ones(2), 1, Solo())
-    >>> total = form.sums(mine, np.zeros((2, 1)), np.ones(2)) + form.sums(yours, np.zeros((1, 1)), np.ones(1))
-    >>> form.length, form.value(total)
+    >>> first, second = np.array([1.0, 2.0]), np.array([5.0])
+    >>> mae = get_metric("mae").make_sum_metric(first, np.ones(2), 1, Solo())
+    >>> total = mae.sums(first, np.zeros((2, 1)), np.ones(2)) + mae.sums(second, np.zeros((1, 1)), np.ones(1))
+    >>> mae.length, mae.value(total)
     (2, 2.6666666666666665)
     """
 
@@ -88,33 +102,33 @@ class SumMetric(ABC):
         self.name, self.higher_is_better = metric.name, metric.higher_is_better
 
     def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        """What this worker's rows add to the total; nothing is exchanged."""
-        y, response, weight = weighted_rows(y, response, weight)
+        """Return the sums over this worker's rows; sends no message."""
+        y, response, weight = select_weighted_rows(y, response, weight)
         if not len(weight):
             return np.zeros(self.length)
-        # A comparison or an argmax takes nan for an ordinary answer; a model that diverged must be seen.
+        # Comparisons and argmax hide a nan, but a model that diverged must be noticed.
         if np.isnan(response).any():
             return np.full(self.length, np.nan)
-        return self.of_rows(y, response, weight)
+        return self.compute_from_rows(y, response, weight)
 
     @abstractmethod
-    def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        """The sums over the rows given: at least one, each of positive weight, and no nan in the response."""
+    def compute_from_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        """Return the sums over rows: at least one, all of positive weight, without nan in the response."""
 
     @abstractmethod
     def value(self, total: FloatArray) -> float:
-        """The metric from the sums over the rows of all workers."""
+        """Return the metric, given the sums over the rows of all workers."""
 
     def error_bound(self, total: FloatArray) -> float:
-        """How far `value` can be from the metric of the rows at the very most."""
+        """Return an upper bound of the error of `value`."""
         return 0.0
 
-    def hint(self, total: FloatArray) -> FloatArray:
-        """What `adapt` should be told next; call it before that, as the total is read in the light of the last hint."""
+    def make_hint(self, total: FloatArray) -> FloatArray:
+        """Return the next hint; call it before `apply_hint`, as the total belongs to the last hint."""
         return np.zeros(self.hint_length)
 
-    def adapt(self, hint: FloatArray) -> None:  # noqa: B027 - most forms take none
-        """Take a hint, the same bits on every worker."""
+    def apply_hint(self, hint: FloatArray) -> None:  # noqa: B027 - only histograms take hints
+        """Apply a hint, which has the same bits on all workers."""
 
     def __repr__(self) -> str:
         return f"<sums of {self.name}>"
@@ -123,35 +137,46 @@ class SumMetric(ABC):
 class MeanMetric(Metric):
     """A metric that is a function of sums over rows, and so is exact however rows are divided.
 
-    Workers add up numerators and denominators and divide once: an average of the workers' averages would
-    depend on which worker holds which row.
+    Workers sum numerators and denominators, and the root divides once: an average of the workers' averages would depend
+    on the division of the rows.
     """
 
     @abstractmethod
     def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        """Sums over the rows at hand; their number depends on C only."""
+        """Return sums over the rows given; their number depends on C only."""
 
     def value(self, sums: FloatArray) -> float:
-        """The metric from the sums over all rows: numerator / denominator."""
-        return ratio(sums[0], sums[1])
+        """Return the metric, given the sums over all rows: numerator / denominator."""
+        return divide_or_nan(sums[0], sums[1])
 
     def n_sums(self, y: FloatArray, n_outputs: int) -> int:
-        """How many numbers `sums` gives for such y."""
-        nothing = np.zeros((0, n_outputs))
-        return len(self.sums(np.asarray(y, dtype=SUM)[:0], nothing, nothing[:, 0]))
+        """Return the length of `sums` for such y."""
+        no_rows = np.zeros((0, n_outputs))
+        return len(self.sums(np.asarray(y, dtype=SUM)[:0], no_rows, no_rows[:, 0]))
 
-    def among(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
-        return Sums(self, self.n_sums(y, n_outputs))
+    def make_sum_metric(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        return MeanMetricSums(self, self.n_sums(y, n_outputs))
 
 
-class Sums(SumMetric):
-    """The sums of a MeanMetric as they are, or with y and response moved by `centre` first."""
+class RowMean(MeanMetric):
+    """sum_i w_i value_i / sum_i w_i over rows i."""
+
+    @abstractmethod
+    def row_values(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        """Return the value of each row, (n,)."""
+
+    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        return np.array([weight @ self.row_values(y, response), weight.sum()])
+
+
+class MeanMetricSums(SumMetric):
+    """The sums of a MeanMetric, after `centre` is subtracted from y and response."""
 
     def __init__(self, metric: MeanMetric, length: int, centre: FloatArray | None = None) -> None:
         super().__init__(metric)
         self.metric, self.length, self.centre = metric, length, centre
 
-    def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+    def compute_from_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
         if self.centre is not None:
             y, response = y - self.centre, response - self.centre
         return self.metric.sums(y, response, weight)
@@ -161,15 +186,15 @@ class Sums(SumMetric):
 
 
 class RankingMetric(Metric):
-    """A metric that compares rows with each other and so needs all of them in one place."""
+    """A metric that compares rows with each other, and so needs all of them in one place."""
 
     @abstractmethod
-    def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> float:
-        """The metric over the rows given: at least one, each of positive weight."""
+    def compute_from_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> float:
+        """Return the metric over rows: at least one, all of positive weight."""
 
-    def among(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
-        if collective.size == 1:
-            return Whole(self)
+    def make_sum_metric(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        if collective.size == 1:  # only then all rows are in one place
+            return SingleWorkerMetric(self)
         raise ValueError(
             f"metric: {self.name!r} needs all rows in one place, but they are divided among {collective.size} workers. "
             "Use a metric made of sums (log_loss, brier, error, rmse, mae, ..., or RowMetric(name, f), the mean of "
@@ -177,8 +202,8 @@ class RankingMetric(Metric):
         )
 
 
-class Whole(SumMetric):
-    """The metric of all rows as the one number of a worker that has no others: exact."""
+class SingleWorkerMetric(SumMetric):
+    """The metric of a single worker's rows as a sum of one number: exact."""
 
     length = 1
 
@@ -187,30 +212,32 @@ class Whole(SumMetric):
         self.metric = metric
 
     def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        return self.of_rows(*weighted_rows(y, response, weight))
+        return self.compute_from_rows(*select_weighted_rows(y, response, weight))
 
-    def of_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        return np.array([self.metric.of_rows(y, response, weight) if len(weight) else np.nan])
+    def compute_from_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+        return np.array([self.metric.compute_from_rows(y, response, weight) if len(weight) else np.nan])
 
     def value(self, total: FloatArray) -> float:
         return float(total[0])
 
 
-def ratio(numerator: float, denominator: float) -> float:
-    """numerator / denominator, nan where there is nothing to divide by.
+def divide_or_nan(numerator: float, denominator: float) -> float:
+    """Return numerator / denominator, nan if the denominator is 0.
 
-    >>> ratio(1.0, 4.0), ratio(0.0, 0.0)
+    >>> divide_or_nan(1.0, 4.0), divide_or_nan(0.0, 0.0)
     (0.25, nan)
     """
     return float(numerator / denominator) if denominator != 0 else float("nan")
 
 
-def weighted_rows(y: FloatArray, response: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The rows that weigh anything, after a check of shapes.
+def select_weighted_rows(
+    y: FloatArray, response: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Check shapes and return the rows of positive weight.
 
-    Rows of weight 0 are taken out rather than multiplied by 0, which would keep their nan or infinity.
+    Rows of weight 0 are removed: multiplied by 0, their nan or infinity would remain.
 
-    >>> y, response, weight = weighted_rows([1.0, np.nan], [[0.5], [0.5]], [2.0, 0.0])
+    >>> y, response, weight = select_weighted_rows([1.0, np.nan], [[0.5], [0.5]], [2.0, 0.0])
     >>> y, weight
     (array([1.]), array([2.]))
     """
@@ -234,10 +261,10 @@ def weighted_rows(y: FloatArray, response: FloatArray, weight: FloatArray) -> tu
     return (y, response, weight) if kept.all() else (y[kept], response[kept], weight[kept])
 
 
-def targets(y: FloatArray, response: FloatArray) -> FloatArray:
-    """y as a matrix with the columns of response.
+def match_columns(y: FloatArray, response: FloatArray) -> FloatArray:
+    """Return y as a matrix with the columns of response.
 
-    >>> targets(np.array([1.0, 2.0]), np.zeros((2, 1))).shape
+    >>> match_columns(np.array([1.0, 2.0]), np.zeros((2, 1))).shape
     (2, 1)
     """
     columns = y[:, None] if y.ndim == 1 else y

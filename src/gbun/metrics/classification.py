@@ -1,7 +1,7 @@
-"""Metrics of class probabilities and of the classes they predict, all made of sums over rows.
+"""Metrics of class probabilities and of predicted classes, made of sums over rows.
 
-The shapes tell the task: y of two dimensions is several labels, response of one column two classes, of
-more columns as many classes.
+The shapes tell the task: a two-dimensional y means several labels. Otherwise a response of one column means two
+classes, and one of C columns C classes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from abc import abstractmethod
 
 import numpy as np
 
-from gbun.dtypes import SUM, FloatArray, IntArray
-from gbun.metrics.base import MeanMetric, targets
-
-EPS = float(np.finfo(SUM).eps)
+from gbun.dtypes import FloatArray, IntArray
+from gbun.metrics.base import EPS, MeanMetric, RowMean, match_columns
 
 
-class LogLoss(MeanMetric):
-    """-log of the probability given to what happened, clipped to [eps, 1 - eps] with the eps of float64.
+class LogLoss(RowMean):
+    """-log of the probability of the true class, clipped to [eps, 1 - eps] with the eps of float64.
 
     Two classes: -log(p) or -log(1 - p); C classes: -log p_y; several labels: the mean over labels.
 
@@ -27,13 +25,13 @@ class LogLoss(MeanMetric):
 
     name = "log_loss"
 
-    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        happened = np.clip(probability_of_truth(y, response), EPS, 1 - EPS)
-        return np.array([weight @ -np.log(happened).mean(axis=1), weight.sum()])
+    def row_values(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        probability = np.clip(probability_of_truth(y, response), EPS, 1 - EPS)
+        return np.asarray(-np.log(probability).mean(axis=1))
 
 
-class Brier(MeanMetric):
-    """Squared distance between probabilities and what happened.
+class Brier(RowMean):
+    """Squared distance between probabilities and the true class.
 
     Two classes: (p - y)^2; C classes: sum_c (p_c - [y = c])^2; several labels: the mean over labels.
 
@@ -43,38 +41,35 @@ class Brier(MeanMetric):
 
     name = "brier"
 
-    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+    def row_values(self, y: FloatArray, response: FloatArray) -> FloatArray:
         codes = class_codes(y, response)
         if codes.ndim == 2 or response.shape[1] == 1:
-            squares = ((response - codes.reshape(response.shape)) ** 2).mean(axis=1)
-        else:
-            distance = response.copy()
-            distance[np.arange(len(codes)), codes] -= 1
-            squares = (distance**2).sum(axis=1)
-        return np.array([weight @ squares, weight.sum()])
+            return np.asarray(((response - codes.reshape(response.shape)) ** 2).mean(axis=1))
+        difference = response.copy()
+        difference[np.arange(len(codes)), codes] -= 1
+        return np.asarray((difference**2).sum(axis=1))
 
 
-class Error(MeanMetric):
-    """Share of rows whose class is predicted wrongly; with several labels, of (row, label) pairs.
+class ErrorRate(RowMean):
+    """Share of rows whose class is predicted wrongly; with several labels, share of (row, label) pairs.
 
-    >>> Error().sums(np.array([1.0, 0.0]), np.array([[0.7], [0.6]]), np.ones(2))
+    >>> ErrorRate().sums(np.array([1.0, 0.0]), np.array([[0.7], [0.6]]), np.ones(2))
     array([1., 2.])
     """
 
     name = "error"
 
-    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
+    def row_values(self, y: FloatArray, response: FloatArray) -> FloatArray:
         wrong = class_codes(y, response) != predicted_codes(y, response)
-        share = wrong.mean(axis=1) if wrong.ndim == 2 else wrong
-        return np.array([weight @ share, weight.sum()])
+        return np.asarray(wrong.mean(axis=1) if wrong.ndim == 2 else wrong)
 
 
-class Accuracy(Error):
-    """1 - error: the share of rows, or with several labels of (row, label) pairs, that are right.
+class Accuracy(ErrorRate):
+    """1 - error: the share of rows, or with several labels of (row, label) pairs, that are predicted correctly.
 
-    With several labels this is element by element; a row with 9 of 10 labels right counts 0.9, not 0.
+    With several labels a row with 9 of 10 correct labels counts 0.9, not 0.
 
-    >>> Accuracy().value(Error().sums(np.array([1.0, 0.0]), np.array([[0.7], [0.6]]), np.ones(2)))
+    >>> Accuracy().value(ErrorRate().sums(np.array([1.0, 0.0]), np.array([[0.7], [0.6]]), np.ones(2)))
     0.5
     """
 
@@ -86,31 +81,25 @@ class Accuracy(Error):
 
 
 class MacroMetric(MeanMetric):
-    """The plain average over classes of a score made of three weights per class.
+    """The unweighted mean over classes of a score that depends on three sums of weights per class.
 
-    For class c: hits (predicted c and is c), predicted (predicted c), present (is c). Two classes count as
-    C = 2; with several labels a class is the presence of one label. A class neither predicted nor present
-    tells nothing and is left out.
+    For class c: hits (c is predicted and true), predicted (c is predicted), present (c is true). Two classes count as
+    C = 2; with several labels each label is a class. A class that is neither predicted nor present is left out.
     """
 
     higher_is_better = True
 
     @abstractmethod
     def per_class(self, hits: FloatArray, predicted: FloatArray, present: FloatArray) -> FloatArray:
-        """The score of each class, where predicted + present > 0."""
+        """Return the score of each class; predicted + present > 0."""
 
     def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
         truth, guess = class_codes(y, response), predicted_codes(y, response)
         if truth.ndim == 2:
             return np.concatenate([weight @ (truth & guess), weight @ guess, weight @ truth])
         classes, hit = max(2, response.shape[1]), truth == guess
-        return np.concatenate(
-            [
-                np.bincount(truth[hit], weight[hit], classes),
-                np.bincount(guess, weight, classes),
-                np.bincount(truth, weight, classes),
-            ]
-        )
+        counts = (truth[hit], weight[hit]), (guess, weight), (truth, weight)
+        return np.concatenate([np.bincount(codes, weights, classes) for codes, weights in counts])
 
     def value(self, sums: FloatArray) -> float:
         hits, predicted, present = sums.reshape(3, -1)
@@ -149,13 +138,13 @@ class MacroF1(MacroMetric):
 
 
 def class_codes(y: FloatArray, response: FloatArray) -> IntArray:
-    """y as whole numbers: codes (n,), or zeros and ones (n, C) with several labels.
+    """Return y as integers: codes (n,), or zeros and ones (n, C) with several labels.
 
     >>> class_codes(np.array([2.0, 0.0]), np.zeros((2, 3)))
     array([2, 0])
     """
     if y.ndim == 2:
-        y = targets(y, response)
+        y = match_columns(y, response)
     classes = 2 if y.ndim == 2 else max(2, response.shape[1])
     known = (y >= 0) & (y < classes) & (y == np.floor(y))
     if not known.all():
@@ -167,7 +156,7 @@ def class_codes(y: FloatArray, response: FloatArray) -> IntArray:
 
 
 def predicted_codes(y: FloatArray, response: FloatArray) -> IntArray:
-    """The most probable class, the lower code when two are equally so: 1 needs a probability above 1/2.
+    """Return the most probable class, the lower code of a tie; class 1 of two needs a probability above 1/2.
 
     >>> predicted_codes(np.zeros(2), np.array([[0.5], [0.6]]))
     array([0, 1])
@@ -183,7 +172,7 @@ def predicted_codes(y: FloatArray, response: FloatArray) -> IntArray:
 
 
 def probability_of_truth(y: FloatArray, response: FloatArray) -> FloatArray:
-    """The probability given to what happened: (n, C) with several labels, otherwise (n, 1).
+    """Return the probability of the true class (n, 1), or of the truth of each label (n, C).
 
     >>> probability_of_truth(np.array([1.0, 0.0]), np.array([[0.25], [0.25]])).ravel()
     array([0.25, 0.75])

@@ -1,4 +1,4 @@
-"""Metrics of predicted numbers. With several outputs each is the plain average over the outputs."""
+"""Metrics of predicted numbers. With several outputs each is the unweighted mean over the outputs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ import numpy as np
 
 from gbun.collectives import Collective
 from gbun.dtypes import SUM, FloatArray
-from gbun.metrics.base import MeanMetric, SumMetric, Sums, targets, weighted_rows
+from gbun.metrics.base import (
+    EPS,
+    TINY,
+    MeanMetric,
+    MeanMetricSums,
+    RowMean,
+    SumMetric,
+    match_columns,
+    select_weighted_rows,
+)
 
-EPS = float(np.finfo(SUM).eps)
-TINY = float(np.finfo(SUM).tiny)
 
-
-class ElementwiseLoss(MeanMetric):
+class ElementwiseLoss(RowMean):
     """sum_i w_i mean_c loss(y_ic, response_ic) / sum_i w_i."""
 
     @abstractmethod
     def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
-        """The loss of every element; y and response are both (n, C)."""
+        """Return the loss of every element; y and response are both (n, C)."""
 
-    def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        loss = self.loss(targets(y, response), response)
-        return np.array([weight @ loss.mean(axis=1), weight.sum()])
+    def row_values(self, y: FloatArray, response: FloatArray) -> FloatArray:
+        return np.asarray(self.loss(match_columns(y, response), response).mean(axis=1))
 
 
 class MSE(ElementwiseLoss):
@@ -50,13 +55,11 @@ class RMSE(MeanMetric):
     name = "rmse"
 
     def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        squares = (targets(y, response) - response) ** 2
+        squares = (match_columns(y, response) - response) ** 2
         return np.append(weight @ squares, weight.sum())
 
     def value(self, sums: FloatArray) -> float:
-        if sums[-1] == 0:
-            return float("nan")
-        return float(np.sqrt(sums[:-1] / sums[-1]).mean())
+        return float(np.sqrt(sums[:-1] / sums[-1]).mean()) if sums[-1] != 0 else float("nan")
 
 
 class MAE(ElementwiseLoss):
@@ -86,10 +89,10 @@ class MAPE(ElementwiseLoss):
 
 
 class R2(MeanMetric):
-    """Share of the variance explained, mean_c (1 - sum_i w_i (y_ic - r_ic)^2 / sum_i w_i (y_ic - ybar_c)^2).
+    """Share of variance explained, mean_c (1 - sum_i w_i (y_ic - r_ic)^2 / sum_i w_i (y_ic - ybar_c)^2).
 
-    An output that is constant has no variance to explain: it scores 1 when predicted exactly, else 0.
-    That includes a single row, as a row of weight 2 is the row twice.
+    A constant output has no variance to explain: it scores 1 if it is predicted exactly, otherwise 0. So does a single
+    row, as a row of weight 2 counts as the row twice.
 
     >>> from gbun.collectives import Solo
     >>> R2().evaluate(np.array([1.0, 2.0, 3.0]), np.array([[1.0], [2.0], [2.0]]), np.ones(3), Solo())
@@ -100,7 +103,7 @@ class R2(MeanMetric):
     higher_is_better = True
 
     def sums(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> FloatArray:
-        y = targets(y, response)
+        y = match_columns(y, response)
         return np.concatenate([weight @ (y - response) ** 2, weight @ y, weight @ y**2, [weight.sum()]], dtype=SUM)
 
     def value(self, sums: FloatArray) -> float:
@@ -114,54 +117,54 @@ class R2(MeanMetric):
         explained = 1 - residual / np.where(constant, 1, variance)
         return float(np.where(constant, residual == 0, explained).mean())
 
-    def among(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
-        y, response, weight = weighted_rows(y, np.zeros((len(y), n_outputs)), weight)
-        moments = collective.sum(np.append(weight @ targets(y, response), weight.sum()))
-        # Moving y and response together changes no residual, and near 0 the difference in `value` is exact
-        # where far from it (a year, a timestamp) it would cancel.
+    def make_sum_metric(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        y, response, weight = select_weighted_rows(y, np.zeros((len(y), n_outputs)), weight)
+        moments = collective.sum(np.append(weight @ match_columns(y, response), weight.sum()))
+        # A shift of y and response changes no residual. Near 0 the difference in `value` is exact; far from 0 (years,
+        # timestamps) it would cancel.
         centre = moments[:-1] / moments[-1] if moments[-1] != 0 else moments[:-1]
-        return Sums(self, self.n_sums(y, n_outputs), centre)
+        return MeanMetricSums(self, self.n_sums(y, n_outputs), centre)
 
 
 class Pinball(ElementwiseLoss):
-    """Loss of a predicted quantile q: q (y - r) where y is above r, (1 - q) (r - y) where it is below.
+    """Loss of a predicted quantile q: q (y - r) if y is above r, (1 - q) (r - y) if it is below.
 
     >>> Pinball(0.9).loss(np.array([[1.0], [4.0]]), np.array([[3.0], [3.0]])).ravel()
     array([0.2, 0.9])
     """
 
-    parameter = "quantile"
+    name, parameter = "pinball", "quantile"
 
     def __init__(self, quantile: float = 0.5) -> None:
         if not 0 < quantile < 1:
             raise ValueError(f"quantile: came as {quantile!r}, expected a number between 0 and 1, say 0.9.")
         self.quantile = float(quantile)
-        self.name = named("pinball", self.quantile, 0.5)
+        self.name = make_name(self.name, self.quantile, 0.5)
 
     def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
         above = y - response
         return np.maximum(self.quantile * above, (self.quantile - 1) * above)
 
 
-class Huber(ElementwiseLoss):
-    """Squared near zero, straight beyond: with d = |y - r|, d^2 / 2 up to delta, then delta (d - delta / 2).
+class HuberLoss(ElementwiseLoss):
+    """With d = |y - r|, d^2 / 2 up to delta, and delta (d - delta / 2) beyond.
 
-    >>> Huber(1.0).loss(np.array([[0.5], [4.0]]), np.zeros((2, 1))).ravel()
+    >>> HuberLoss(1.0).loss(np.array([[0.5], [4.0]]), np.zeros((2, 1))).ravel()
     array([0.125, 3.5  ])
     """
 
-    parameter = "delta"
+    name, parameter = "huber", "delta"
 
     def __init__(self, delta: float = 1.0) -> None:
         if not 0 < delta < np.inf:
             raise ValueError(f"delta: came as {delta!r}, expected a positive number, say 1.0.")
         self.delta = float(delta)
-        self.name = named("huber", self.delta, 1.0)
+        self.name = make_name(self.name, self.delta, 1.0)
 
     def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
         distance = np.abs(y - response)
         near = np.minimum(distance, self.delta)
-        # One formula for both: near (d - near / 2) is d^2 / 2 inside and delta (d - delta / 2) outside.
+        # near (d - near / 2) is d^2 / 2 up to delta, and delta (d - delta / 2) beyond.
         return np.asarray(near * (distance - near / 2))
 
 
@@ -197,13 +200,13 @@ class GammaDeviance(ElementwiseLoss):
 class TweedieDeviance(ElementwiseLoss):
     """2 (y^(2-p) / ((1-p) (2-p)) - y r^(1-p) / (1-p) + r^(2-p) / (2-p)) for a power p from 1 to 3.
 
-    The limits p = 1 and p = 2 are the Poisson and gamma deviances. y = 0 is allowed below 2 only.
+    The limits p = 1 and p = 2 are the Poisson and gamma deviances. y = 0 is allowed for p < 2 only.
 
     >>> TweedieDeviance(1.5).loss(np.array([[0.0], [4.0]]), np.array([[4.0], [4.0]])).ravel()
     array([8., 0.])
     """
 
-    parameter = "power"
+    name, parameter = "tweedie_deviance", "power"
 
     def __init__(self, power: float = 1.5) -> None:
         if not 1 <= power <= 3:
@@ -212,7 +215,7 @@ class TweedieDeviance(ElementwiseLoss):
                 "say 1.5, or use mse for the normal distribution (power 0)."
             )
         self.power = p = float(power)
-        self.name = named("tweedie_deviance", p, 1.5)
+        self.name = make_name(self.name, p, 1.5)
         self._limit = {1.0: PoissonDeviance(), 2.0: GammaDeviance()}.get(p)
 
     def loss(self, y: FloatArray, response: FloatArray) -> FloatArray:
@@ -224,7 +227,7 @@ class TweedieDeviance(ElementwiseLoss):
 
 
 def positive_mean(name: str, y: FloatArray, response: FloatArray, *, zero_allowed: bool) -> FloatArray:
-    """The response, checked to suit a deviance; one that underflowed to 0 counts as the least positive float.
+    """Check y and the response of a deviance; return the response, with the least positive float in place of 0.
 
     >>> positive_mean("gamma_deviance", np.ones((1, 1)), np.zeros((1, 1)), zero_allowed=False) > 0
     array([[ True]])
@@ -242,10 +245,10 @@ def positive_mean(name: str, y: FloatArray, response: FloatArray, *, zero_allowe
     return np.maximum(response, TINY)
 
 
-def named(family: str, parameter: float, default: float) -> str:
-    """The name by which the registry finds the metric again.
+def make_name(family: str, parameter: float, default: float) -> str:
+    """Return the name by which `get_metric` finds the metric.
 
-    >>> named("pinball", 0.9, default=0.5), named("pinball", 0.5, default=0.5)
+    >>> make_name("pinball", 0.9, default=0.5), make_name("pinball", 0.5, default=0.5)
     ('pinball:0.9', 'pinball')
     """
     return family if parameter == default else f"{family}:{parameter!r}"

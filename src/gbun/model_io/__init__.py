@@ -1,5 +1,5 @@
-"""Model files: one safetensors file a model, written whole or not at all, believed only once checked."""
+"""Model files: one safetensors file for each model, written completely or not at all, checked before it is used."""
 
-from gbun.model_io.format import read_model, write_model
+from gbun.model_io.format import model_bytes, read_model, read_model_bytes, read_model_file, write_model
 
-__all__ = ["read_model", "write_model"]
+__all__ = ["model_bytes", "read_model", "read_model_bytes", "read_model_file", "write_model"]

@@ -12,14 +12,8 @@ from typing import Any
 def write_atomically(path: str | os.PathLike[str], chunks: Iterable[Any]) -> None:
     """Write `chunks` (bytes or byte arrays) to a new file beside `path`, then put it in the place of `path`.
 
-    Whatever happens in between, `path` is either as it was or complete. The new file is on the disk before it
-    gets its name, so that a power cut cannot leave the name with nothing behind it.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_atomically(Path(folder) / "a.bin", [b"one ", b"two"])
-    ...     [(file.name, file.read_bytes()) for file in Path(folder).iterdir()]
-    [('a.bin', b'one two')]
+    Whatever happens in between, `path` is either as it was or complete. The new file is on the disk before it gets its
+    name, so that a power cut cannot leave an empty file of that name.
     """
     target = writable_target(path)
     # Not named after the target: a name of 255 bytes leaves no room for an ending. "xb" never opens an
@@ -38,7 +32,7 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[Any]) -> Non
 
 
 def writable_target(path: str | os.PathLike[str]) -> Path:
-    """The file to write, behind symbolic links: a link stays a link, its file is replaced."""
+    """Return the file to write, behind symbolic links: a link stays a link, its file is replaced."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(

@@ -1,7 +1,7 @@
-"""A model as one file: its arrays as tensors, all else in a JSON header, and a digest over both.
+"""A model as one file: its arrays as tensors, all else in a JSON header, and a digest of both.
 
-The format is documented in docs/model_format.md. Reading trusts nothing: a file that is not exactly what
-`write_model` could have written gives a ValueError that says where, and nothing in a file is ever executed.
+The format is documented in docs/model_format.md. A file that `write_model` cannot have written gives a ValueError that
+says where, and nothing in a file is ever executed.
 """
 
 from __future__ import annotations
@@ -9,230 +9,208 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from gbun.data.buckets import LEAST_BITS, MOST_BITS, Buckets
-from gbun.data.columns import ColumnScale
+from gbun.checks import check_array, check_names
+from gbun.data.buckets import MAX_BITS, MIN_BITS, Buckets
 from gbun.data.features import Schema
+from gbun.data.scaled_columns import ColumnScale
 from gbun.data.scaling import BucketScale, Scaling
 from gbun.description import Description
 from gbun.ensemble import Ensemble
+from gbun.learners import AnyLearner, Step, learner_from
+from gbun.learners.base import Arrays
 from gbun.linear import LinearStart
 from gbun.model_io.atomic import write_atomically
-from gbun.model_io.checks import brief
-from gbun.model_io.classes import classes_from, stored_classes
-from gbun.model_io.container import Tensors, pack, unpack
-from gbun.model_io.header import checked, header_of
-from gbun.networks import Family
-from gbun.objectives import Objective, objective_from
-from gbun.ranges import scaling_steps
+from gbun.model_io.container import pack, unpack
+from gbun.model_io.header import check_header, decode_classes, encode_classes, make_header
+from gbun.objectives import Objective, make_objective
+from gbun.ranges import parse_scaling_steps
+from gbun.scored_rows import Start
 
 PathLike = str | os.PathLike[str]
 
 
 def write_model(path: PathLike, ensemble: Ensemble, description: Description) -> None:
-    """Write the model to `path`; an existing file is replaced once the new one is complete, or not at all.
+    """Write a model to a file; an existing file is replaced once the new one is complete."""
+    with _prefix_errors(f"{path}: cannot be written: "):
+        write_atomically(path, [model_bytes(ensemble, description)])
 
-    >>> import tempfile
+
+def model_bytes(ensemble: Ensemble, description: Description) -> bytes:
+    """Return the content of the file that `write_model` writes; the same model gives the same bytes.
+
+    >>> from gbun.learners import NetworkLearner
+    >>> from gbun.networks import Family
     >>> from gbun.objectives import SquaredError
-    >>> ones = np.ones((1, 2), dtype=np.float32)
-    >>> family, start, heads = Family(seed=7, n_outputs=2), np.array([0.5]), ones[..., None]
-    >>> ensemble = Ensemble(family, Scaling("none"), SquaredError(), start, ones, ones, heads)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_model(Path(folder) / "a.gbun", ensemble, Description("regression", Schema("names")))
-    ...     again, description = read_model(Path(folder) / "a.gbun")
-    >>> again.family.seed, again.start, description.task
-    (7, array([0.5]), 'regression')
+    >>> learner = NetworkLearner(Family(seed=7, n_outputs=2))
+    >>> ensemble = Ensemble(learner, Scaling("none"), SquaredError(), Start(np.array([0.5])))
+    >>> content = model_bytes(ensemble, Description("regression", Schema("names")))
+    >>> read_model_bytes(content, "a model")[0].start
+    Start(constant=array([0.5]), linear=None)
     """
-    with _naming(path, "cannot be written: "):
-        stated, labels = stored_classes(description.classes)
-        tensors = {**_tensors_of(ensemble), **labels}
-        header = checked(header_of(ensemble, description, stated))
-        _model_from(header, tensors)  # what could not be read back is not written
-        write_atomically(path, [pack(header, tensors)])
+    classes, class_tensor = encode_classes(description.classes)
+    tensors = {**_collect_tensors(ensemble), **class_tensor}
+    header = check_header(make_header(ensemble, description, classes))
+    readable, _ = _build_model(header, tensors)  # a model that could not be read back is not written
+    header["learner"]["parameters"] = readable.learner.parameters()  # 1 and 1.0 give the same bytes
+    return pack(header, tensors)
 
 
 def read_model(path: PathLike) -> tuple[Ensemble, Description]:
-    """The model that `write_model` wrote; any other file gives a ValueError that begins with the path."""
-    with _naming(path):
-        _check_is_file(path)
-        with Path(path).open("rb") as file:
-            header, tensors = unpack(file)
-        return _model_from(header, tensors)
+    """Read the model that `write_model` wrote; any other file gives a ValueError that begins with the path."""
+    with _open(path) as file, _prefix_errors(f"{path}: "):
+        return _build_model(*unpack(file))
 
 
-def _tensors_of(ensemble: Ensemble) -> Tensors:
-    tensors: dict[str, Any] = {name: getattr(ensemble, name) for name in ("start", "centres", "factors", "heads")}
-    for name in ("dense", "sparse"):
-        scale: ColumnScale | None = getattr(ensemble.scaling, name)
-        if scale is not None:
-            tensors |= {f"{name}.{part}": array for part, array in vars(scale).items() if array is not None}
-    if ensemble.scaling.shared is not None:
-        tensors["scaling.factor"] = ensemble.scaling.shared.factor
-    if ensemble.linear is not None:
-        tensors["linear.weights"] = ensemble.linear.weights
-    return {name: np.asarray(array) for name, array in tensors.items()}
+def read_model_file(path: PathLike) -> bytes:
+    """Return the content of a model file, unchecked, for `read_model_bytes` on another machine."""
+    with _open(path) as file:
+        return file.read()
 
 
-def _model_from(header: Mapping[str, Any], tensors: Tensors) -> tuple[Ensemble, Description]:
-    """The model, once header and tensors are found to fit each other."""
-    family, scaling = Family(**header["family"]), header["scaling"]
-    sizes = _checked_sizes(_specs(header), tensors, family.n_outputs)
-    _check_scaling(scaling, header["description"]["schema"], sizes)
-    dense = ColumnScale(tensors["dense.centre"], tensors["dense.factor"]) if scaling["dense"] else None
-    sparse = _sparse_scale(tensors) if scaling["sparse"] else None
-    schema, linear = header["description"]["schema"], header["linear"]
-    columns = schema["n_columns"] if schema["kind"] == "array" else None
-    shared = _bucket_scale(_buckets(scaling["buckets"], columns), tensors)
-    weights_in = _buckets(linear["buckets"], columns) if linear else None
-    ensemble = Ensemble(
-        family,
-        Scaling(scaling["name"], dense, sparse, shared, tuple(scaling["steps"])),
-        _objective(header["objective"], sizes["C"]),
-        tensors["start"],
-        tensors["centres"],
-        tensors["factors"],
-        tensors["heads"],
-        _linear(linear, weights_in, tensors, sizes.get("m", 0)),
-    )
-    return ensemble, _description(header["description"], tensors, sizes["C"])
+def read_model_bytes(data: bytes, name: PathLike) -> tuple[Ensemble, Description]:
+    """Read a model from the content of its file, with the same checks; messages begin with `name`."""
+    with _prefix_errors(f"{name}: "):
+        return _build_model(*unpack(BytesIO(data)))
 
 
-def _specs(header: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """dtype and shape of each tensor that the header speaks of; a letter is the same number wherever it stands."""
-    specs = {
-        "start": ("float64", "C"),
-        "heads": ("float32", "TKC"),
-        "centres": ("float32", "TK"),
-        "factors": ("float32", "TK"),
-    }
-    if header["scaling"]["dense"]:
-        specs |= {"dense.centre": ("float64", "m"), "dense.factor": ("float64", "m")}
-    if header["scaling"]["sparse"]:
-        specs |= {"sparse.centre": ("float64", "s"), "sparse.factor": ("float64", "s"), "sparse.ids": ("integers", "s")}
-    if header["scaling"]["buckets"]:
-        specs |= {"scaling.factor": ("float32", "b")}
-    if header["linear"]:
-        specs |= {"linear.weights": ("float32", "wC")}
-    if header["description"]["classes"] == "tensor":
-        specs |= {"classes": ("numbers", "c")}
-    return specs
-
-
-def _checked_sizes(specs: Mapping[str, tuple[str, str]], tensors: Tensors, n_outputs: int) -> dict[str, int]:
-    """What the letters stand for, once the tensors are those of the specs and hold neither NaN nor infinity."""
-    missing, extra = sorted(specs.keys() - tensors.keys()), sorted(tensors.keys() - specs.keys())
-    if missing or extra:
-        raise ValueError(f"tensors do not fit the header: missing {missing}, not expected {brief(extra)}")
-    sizes = {"K": n_outputs}
-    for name, (dtype, shape) in specs.items():
-        array = tensors[name]
-        sizes = {**dict(zip(shape, array.shape, strict=False)), **sizes}
-        if not _is_of(dtype, array.dtype) or array.shape != tuple(sizes.get(letter) for letter in shape):
-            wanted = ", ".join(f"{letter}={sizes[letter]}" if letter in sizes else letter for letter in shape)
-            raise ValueError(f"{name} must be {dtype} of shape ({wanted}), got {array.dtype.name} of {array.shape}")
-        if dtype.startswith("float") and not np.isfinite(array).all():
-            raise ValueError(f"{name} has NaN or infinite values")
-    if sizes["C"] == 0:
-        raise ValueError("start must have at least one score, got none")
-    return sizes
-
-
-def _is_of(wanted: str, dtype: np.dtype[Any]) -> bool:
-    kinds = {"integers": "iu", "numbers": "biuf"}.get(wanted)
-    # Never converted: another dtype would predict other bits.
-    return dtype.name == wanted if kinds is None else dtype.kind in kinds and dtype.itemsize <= 8
-
-
-def _check_scaling(scaling: Mapping[str, Any], schema: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    """Kernels trust the number of dense columns: it is the schema's."""
-    if schema["n_columns"] is not None and scaling["dense"]:
-        columns = schema["n_columns"] - len(schema["categorical"])
-        if sizes["m"] != columns:
-            raise ValueError(f"dense.centre must have a number for each of {columns} columns, got {sizes['m']}")
-    if bool({"idf", "max_abs"} & set(scaling["steps"])) != (scaling["buckets"] is not None):
-        raise ValueError(f"header.scaling.buckets must be there with 'idf' or 'max_abs', steps are {scaling['steps']}")
-    asked = scaling_steps(scaling["name"])
-    if asked is not None and scaling["steps"] and tuple(scaling["steps"]) != asked:
-        raise ValueError(f"header.scaling.steps must be those of its name {scaling['name']!r}, got {scaling['steps']}")
-
-
-def _sparse_scale(tensors: Tensors) -> ColumnScale:
-    ids = tensors["sparse.ids"]
-    if (ids[1:] <= ids[:-1]).any():  # they are looked up by bisection
-        raise ValueError("sparse.ids must increase, each id once")
-    return ColumnScale(tensors["sparse.centre"], tensors["sparse.factor"], ids)
-
-
-def _buckets(stated: Mapping[str, Any] | None, columns: int | None) -> Buckets | None:
-    """Kernels look places up without a check: columns must all have one, and hashes none beyond."""
-    if stated is None:
-        return None
-    buckets = Buckets(**stated)
-    if buckets.hashed and buckets.n != 2**buckets.bits:
-        raise ValueError(f"hashed buckets must be a power of 2 in number, got {buckets.n}")
-    if buckets.hashed and not LEAST_BITS <= buckets.bits <= MOST_BITS:
-        raise ValueError(f"hashed buckets must be 2^{LEAST_BITS} to 2^{MOST_BITS}, got {buckets.n}")
-    if not buckets.hashed and buckets.n != columns:
-        raise ValueError(f"buckets that are columns must be as many as the schema's ({columns}), got {buckets.n}")
-    return buckets
-
-
-def _bucket_scale(buckets: Buckets | None, tensors: Tensors) -> BucketScale | None:
-    if buckets is None:
-        return None
-    factor = tensors["scaling.factor"]
-    if len(factor) != buckets.n:
-        raise ValueError(f"scaling.factor must have one number for each of {buckets.n} buckets, got {len(factor)}")
-    return BucketScale(buckets, factor)
-
-
-def _linear(
-    stated: Mapping[str, Any] | None, buckets: Buckets | None, tensors: Tensors, n_dense: int
-) -> LinearStart | None:
-    if stated is None:
-        return None
-    weights, wanted = tensors["linear.weights"], n_dense + (0 if buckets is None else buckets.n)
-    if len(weights) != wanted:
-        raise ValueError(
-            f"linear.weights must have {wanted} rows, one for each dense column and bucket, got {len(weights)}"
-        )
-    return LinearStart(buckets, weights, stated["l2"])
-
-
-def _objective(fields: Mapping[str, Any], n_scores: int) -> Objective:
-    name, parameters = fields["name"], fields["parameters"]
-    stated = parameters.get("n_classes", parameters.get("outputs", n_scores))
-    if stated != n_scores:
-        raise ValueError(f"header.objective is {name} with {stated} scores a row, start has {n_scores}")
-    return objective_from(name, parameters)
-
-
-def _description(fields: Mapping[str, Any], tensors: Tensors, n_scores: int) -> Description:
-    classes = classes_from(fields["classes"], tensors.get("classes"))
-    # One score tells two classes apart; several are one for each class.
-    found, wanted = 0 if classes is None else len(classes), max(n_scores, 2)
-    if fields["task"] == "classification" and found != wanted:
-        raise ValueError(f"header.description.classes must name {wanted} classes, one score each, got {found}")
-    return Description(**{**fields, "schema": Schema(**fields["schema"]), "classes": classes})
-
-
-def _check_is_file(path: PathLike) -> None:
+def _open(path: PathLike) -> IO[bytes]:
     if not Path(path).exists():
         raise FileNotFoundError(f"{path}: there is no such model file")
     if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a model file")
     if not Path(path).is_file():  # opening a pipe would wait for its writer
-        raise ValueError("not a regular file")
+        raise ValueError(f"{path}: not a regular file")
+    return Path(path).open("rb")
+
+
+def _collect_tensors(ensemble: Ensemble) -> Arrays:
+    n_scores, scaling = ensemble.n_scores, ensemble.scaling
+    for t, step in enumerate(ensemble.steps):  # one below the other, their shapes could no longer be told
+        check_array(f"the head of round {t}", np.asarray(step.head), "float32", (step.partition.n_outputs, n_scores))
+    heads = np.concatenate([np.zeros((0, n_scores), dtype=np.float32), *(step.head for step in ensemble.steps)])
+    tensors: dict[str, Any] = {"start": ensemble.start.constant, "heads": heads}
+    arrays = ensemble.learner.pack([step.partition for step in ensemble.steps])
+    tensors |= {f"learner.{name}": array for name, array in arrays.items()}
+    for name, scale in (("dense", scaling.dense), ("sparse", scaling.sparse)):
+        if scale is not None:
+            tensors |= {f"{name}.{part}": array for part, array in vars(scale).items() if array is not None}
+    if scaling.bucketed is not None:
+        tensors["scaling.factor"] = scaling.bucketed.factor
+    if ensemble.linear is not None:
+        tensors["linear.weights"] = ensemble.linear.weights
+    return {name: np.asarray(array) for name, array in tensors.items()}
+
+
+def _build_model(header: Mapping[str, Any], tensors: Arrays) -> tuple[Ensemble, Description]:
+    """Make the model from a checked header and tensors that must fit it."""
+    fields, linear = header["description"], header["linear"]
+    expected = {
+        ("start", "heads"): True,
+        ("dense.centre", "dense.factor"): header["scaling"]["dense"],
+        ("sparse.centre", "sparse.factor", "sparse.ids"): header["scaling"]["sparse"],
+        ("scaling.factor",): header["scaling"]["buckets"] is not None,
+        ("linear.weights",): linear is not None,
+        ("classes",): fields["classes"] == "tensor",
+    }
+    check_names(
+        [name for name in tensors if not name.startswith("learner.")],
+        [name for names, is_there in expected.items() if is_there for name in names],
+    )
+    start = check_array("start", tensors["start"], "float64", (None,))
+    C, schema = len(start), Schema(**fields["schema"])
+    if C == 0:
+        raise ValueError("start must have at least one score, got none")
+    n_columns = schema.n_columns if schema.kind == "array" else None
+    learner = learner_from(header["learner"]["kind"], header["learner"]["parameters"], n_columns)
+    scaling = _make_scaling(header["scaling"], schema, n_columns, tensors)
+    linear_start = None
+    if linear is not None:
+        buckets = _make_buckets(linear["buckets"], n_columns)
+        n_weights = (0 if scaling.dense is None else len(scaling.dense.centre)) + (0 if buckets is None else buckets.n)
+        weights = check_array("linear.weights", tensors["linear.weights"], "float32", (n_weights, C))
+        linear_start = LinearStart(buckets, weights, linear["l2"])
+    objective, steps = _make_objective(header["objective"], C), _make_steps(learner, header["n_rounds"], tensors, C)
+    classes = decode_classes(fields["classes"], tensors.get("classes"))
+    # One score tells two classes apart; several are one for each class.
+    found, wanted = 0 if classes is None else len(classes), max(C, 2)
+    if fields["task"] == "classification" and found != wanted:
+        raise ValueError(f"header.description.classes must name {wanted} classes, one score each, got {found}")
+    description = Description(**{**fields, "schema": schema, "classes": classes})
+    return Ensemble(learner, scaling, objective, Start(start, linear_start), steps), description
+
+
+def _make_steps(learner: AnyLearner, n_rounds: int, tensors: Arrays, n_scores: int) -> tuple[Step, ...]:
+    """Divide the rows of heads (R x C) among the partitions: as many rows for each as it has outputs."""
+    heads = check_array("heads", tensors["heads"], "float32", (None, n_scores))
+    if n_rounds > len(heads):  # before a learner allocates anything for so many rounds
+        raise ValueError(f"header.n_rounds must be at most the number of rows of heads ({len(heads)}), got {n_rounds}")
+    arrays = {name[len("learner.") :]: array for name, array in tensors.items() if name.startswith("learner.")}
+    with _prefix_errors(f"learner {learner.kind!r}: "):
+        partitions = learner.unpack(arrays, range(n_rounds))
+    ends = np.cumsum([0, *(partition.n_outputs for partition in partitions)])
+    if ends[-1] != len(heads):
+        raise ValueError(f"heads must have {ends[-1]} rows, one for each output of each round, got {len(heads)}")
+    return tuple(map(Step, partitions, np.split(heads, ends[1:])))
+
+
+def _make_scaling(stated: Mapping[str, Any], schema: Schema, n_columns: int | None, tensors: Arrays) -> Scaling:
+    steps, asked = tuple(stated["steps"]), parse_scaling_steps(stated["name"])
+    if asked is not None and steps and steps != asked:
+        raise ValueError(f"header.scaling.steps must be those of its name {stated['name']!r}, got {steps}")
+    if bool({"idf", "max_abs"} & {*steps}) != (stated["buckets"] is not None):
+        raise ValueError(f"header.scaling.buckets must be there with 'idf' or 'max_abs', steps are {steps}")
+    dense = sparse = shared = None
+    if stated["dense"]:
+        # Kernels trust the number of dense columns: it is the schema's.
+        m = None if schema.n_columns is None else schema.n_columns - len(schema.categorical)
+        dense = _make_column_scale("dense", m, tensors)
+    if stated["sparse"]:
+        sparse = _make_column_scale("sparse", None, tensors)
+        ids = check_array("sparse.ids", tensors["sparse.ids"], "integers", sparse.centre.shape)
+        if (ids[1:] <= ids[:-1]).any():  # they are looked up by bisection
+            raise ValueError("sparse.ids must increase, each id once")
+        sparse = ColumnScale(sparse.centre, sparse.factor, ids)
+    buckets = _make_buckets(stated["buckets"], n_columns)
+    if buckets is not None:
+        shared = BucketScale(buckets, check_array("scaling.factor", tensors["scaling.factor"], "float32", (buckets.n,)))
+    return Scaling(stated["name"], dense, sparse, shared, steps)
+
+
+def _make_column_scale(name: str, length: int | None, tensors: Arrays) -> ColumnScale:
+    centre = check_array(f"{name}.centre", tensors[f"{name}.centre"], "float64", (length,))
+    return ColumnScale(centre, check_array(f"{name}.factor", tensors[f"{name}.factor"], "float64", centre.shape))
+
+
+def _make_buckets(stated: Mapping[str, Any] | None, n_columns: int | None) -> Buckets | None:
+    """Check what kernels do not check: each column has a place, and no hash is beyond the last one."""
+    if stated is None:
+        return None
+    buckets = Buckets(**stated)
+    if buckets.hashed and buckets.n not in [2**bits for bits in range(MIN_BITS, MAX_BITS + 1)]:
+        raise ValueError(f"hashed buckets must be a power of 2, 2^{MIN_BITS} to 2^{MAX_BITS}, got {buckets.n}")
+    if not buckets.hashed and buckets.n != n_columns:
+        raise ValueError(f"buckets that are columns must be as many as the schema's ({n_columns}), got {buckets.n}")
+    return buckets
+
+
+def _make_objective(stated: Mapping[str, Any], n_scores: int) -> Objective:
+    name, parameters = stated["name"], stated["parameters"]
+    n_stated = parameters.get("n_classes", parameters.get("outputs", n_scores))
+    if n_stated != n_scores:
+        raise ValueError(f"header.objective is {name} with {n_stated} scores a row, start has {n_scores}")
+    return make_objective(name, parameters)
 
 
 @contextmanager
-def _naming(path: PathLike, doing: str = "") -> Iterator[None]:
-    """Begin the message of every ValueError with the path."""
+def _prefix_errors(prefix: str) -> Iterator[None]:
+    """Begin the message of every ValueError with the prefix."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{path}: {doing}{error}") from error
+        raise ValueError(f"{prefix}{error}") from error

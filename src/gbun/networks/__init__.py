@@ -1,4 +1,4 @@
-"""Base learners that are drawn, not trained: recipes from which any machine makes the same weights."""
+"""Untrained networks: a few numbers from which every machine makes the same weights."""
 
 from gbun.networks.recipe import Family, Network
 from gbun.networks.simhash import hash_name, weights

@@ -1,9 +1,10 @@
-"""Recipes: a network is a few numbers from which its weights can be made anywhere, never a matrix."""
+"""Families of networks. A network is described by a few numbers and has no weight matrix."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,10 @@ from gbun.networks import simhash
 
 @dataclass(frozen=True)
 class Family:
-    """What all networks of a model have in common; `draw(t)` is the network of round t.
+    """The parameters that all networks of a model share; `draw(t)` makes the network of round t.
 
-    `density` holds for dense columns, `sparse_density` for sparse ones. `n_columns` is the number of columns of
-    the input, None when features are names: then any 64-bit id may come.
+    `density` is the fraction of non-zero weights of dense columns, `sparse_density` that of sparse features.
+    `n_columns` is the number of columns of the input; None if features are names, which may have any 64-bit id.
 
     >>> Family(seed=0, n_outputs=4, density=0.5, n_columns=3).draw(0).column_weights(np.arange(3)).round(2)
     array([[ 0.19,  0.  ,  0.  ,  0.77],
@@ -30,7 +31,7 @@ class Family:
     density: float = 1.0
     sparse_density: float = 1.0
     temperature: float = 1.0
-    group_size: int | None = None  # None: all outputs share one softmax
+    group_size: int | None = None  # outputs of one softmax; None: all
     n_columns: int | None = None
     kind: str = "simhash++"
 
@@ -39,16 +40,22 @@ class Family:
 
     @property
     def softmax_width(self) -> int:
-        """How many outputs share one softmax."""
+        """The number of outputs of one softmax."""
         return self.group_size or self.n_outputs
 
 
 @dataclass(frozen=True)
 class Network:
-    """One round's network: one layer of weights that a hash makes when they are asked for."""
+    """The network of one round: a layer of weights that are computed by a hash when they are needed.
+
+    `column_weights` and `sparse_weights` are the reference for the kernels, which compute weights themselves.
+    """
 
     family: Family
     round: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.family, self.round)  # without caches: a pickle does not grow with use
 
     @cached_property
     def seeds(self) -> NDArray[np.uint32]:
@@ -56,47 +63,46 @@ class Network:
         return simhash.output_seeds(self.family.seed, self.round, self.family.n_outputs)
 
     def column_weights(self, features: IntArray) -> NDArray[np.float32]:
-        """Weights of dense columns, len(features) x K."""
+        """Return the weights of dense columns, len(features) x K."""
         return self._weights(features, self.family.density)
 
     def sparse_weights(self, features: IntArray) -> NDArray[np.float32]:
-        """Weights of sparse features, len(features) x K."""
+        """Return the weights of sparse features, len(features) x K."""
         return self._weights(features, self.family.sparse_density)
 
     def _weights(self, features: IntArray, density: float) -> NDArray[np.float32]:
-        table = simhash.weights_of(simhash.hashes(self.seeds, features), simhash.half_width(density))
+        table = simhash.weights_from_hashes(simhash.hash_features(self.seeds, features), simhash.half_width(density))
         for output, feature, weight in self.revived(density):
             table[np.asarray(features) == feature, output] = weight
         return table
 
     def revived(self, density: float) -> tuple[tuple[int, int, float], ...]:
-        """(output, feature, weight) for outputs that zeroing left without any input.
+        """Return (output, feature, weight) for each output whose weights are all zero at this density.
 
-        Such an output gets one input, picked by a hash as well, with the weight it has at density 1. Looking for
-        the first surviving weight takes about 1 / density hashes an output, however many columns there are.
+        A hash picks one input for such an output, which gets its weight of density 1. To find the first non-zero weight
+        of an output takes about 1 / density hashes, however many columns there are.
         """
-        if density not in self._revived:
-            self._revived[density] = self._revive(density)
-        return self._revived[density]
+        if density not in self._revived_by_density:
+            self._revived_by_density[density] = self._find_revived(density)
+        return self._revived_by_density[density]
 
     @cached_property
-    def _revived(self) -> dict[float, tuple[tuple[int, int, float], ...]]:
+    def _revived_by_density(self) -> dict[float, tuple[tuple[int, int, float], ...]]:
         return {}
 
-    def _revive(self, density: float) -> tuple[tuple[int, int, float], ...]:
+    def _find_revived(self, density: float) -> tuple[tuple[int, int, float], ...]:
         m, half = self.family.n_columns, simhash.half_width(density)
         if m is None or half == simhash.HALF:
             return ()
         dead = np.arange(self.family.n_outputs)
         for first in range(0, m, 1024):
-            block = simhash.hashes(self.seeds[dead], np.arange(first, min(first + 1024, m)))
-            dead = dead[(simhash.weights_of(block, half) == 0).all(axis=0)]
+            block = simhash.hash_features(self.seeds[dead], np.arange(first, min(first + 1024, m)))
+            dead = dead[(simhash.weights_from_hashes(block, half) == 0).all(axis=0)]
             if not len(dead):
                 return ()
         seeds = self.seeds[dead]
-        features = simhash.hashes(seeds, np.array([simhash.UNUSED_ID], dtype=np.uint64))[0] % np.uint64(m)
-        ids = features.astype(np.uint64)
-        own = simhash.xxhash32(seeds, ids.astype(np.uint32), (ids >> np.uint64(32)).astype(np.uint32))
-        weights = simhash.weights_of(own, simhash.HALF)
+        unused = np.array([simhash.UNUSED_ID], dtype=np.uint64)
+        ids = (simhash.hash_features(seeds, unused)[0] % np.uint64(m)).astype(np.uint64)
+        weights = simhash.weights_from_hashes(simhash.xxhash32(seeds, *simhash.split_words(ids)), simhash.HALF)
         weights[weights == 0] = MEMBERSHIP(1.0)
         return tuple(zip(dead.tolist(), ids.tolist(), weights.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Objectives by name; a user's own function is one too."""
+"""Objectives by name, and those that users write."""
 
 from __future__ import annotations
 
@@ -9,37 +9,28 @@ from gbun.objectives.autograd import TorchLoss
 from gbun.objectives.base import Objective
 from gbun.objectives.classification import Logistic, MultiLogistic, Softmax
 from gbun.objectives.custom import Custom
-from gbun.objectives.regression import (
-    Gamma,
-    Huber,
-    MultiSquaredError,
-    Poisson,
-    Quantile,
-    SquaredError,
-    Tweedie,
-)
-
-OBJECTIVES: dict[str, type[Objective]] = {
-    cls.name: cls
-    for cls in (
-        SquaredError,
-        Huber,
-        Quantile,
-        Poisson,
-        Gamma,
-        Tweedie,
-        Logistic,
-        Softmax,
-        MultiSquaredError,
-        MultiLogistic,
-    )
-}
+from gbun.objectives.regression import Gamma, Huber, MultiSquaredError, Poisson, Quantile, SquaredError, Tweedie
+from gbun.objectives.selection import OBJECTIVES, choose_class_objective, choose_number_objective
 
 
-def objective_from(name: str, parameters: Mapping[str, Any]) -> Objective:
-    """The objective a model file describes.
+def make_objective(name: str, parameters: Mapping[str, Any]) -> Objective:
+    """Make the objective that a model file describes.
 
-    >>> objective_from("quantile", {"quantile": 0.9, "epsilon": 0.1})
+    Parameters
+    ----------
+    name : str
+        A key of `OBJECTIVES`, or "custom".
+    parameters : dict
+        As `Objective.parameters` returned them.
+
+    Returns
+    -------
+    Objective
+        A "custom" one has no function: it predicts and cannot be trained.
+
+    Examples
+    --------
+    >>> make_objective("quantile", {"quantile": 0.9, "epsilon": 0.1})
     Quantile(quantile=0.9, epsilon=0.1)
     """
     if name == Custom.name:
@@ -64,5 +55,7 @@ __all__ = [
     "SquaredError",
     "TorchLoss",
     "Tweedie",
-    "objective_from",
+    "choose_class_objective",
+    "choose_number_objective",
+    "make_objective",
 ]

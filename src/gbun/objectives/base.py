@@ -1,4 +1,4 @@
-"""What an objective is: a loss, its derivatives in the scores, its best constant and its link."""
+"""The interface of an objective: a loss, its derivatives by the scores, its best constant and its link."""
 
 from __future__ import annotations
 
@@ -16,93 +16,101 @@ Scores = Array
 
 
 class Objective(ABC):
-    """Minimise sum_i weight_i loss(y_i, s_i) over scores s, an n x C array (C = 1 with a single output).
+    """A loss to minimise: sum_i weight_i loss(y_i, s_i) over the scores s.
 
-    A subclass gives `loss`, `derivatives` and `start`. Rows are independent, so
-    everything here works on any chunk of rows, and what is needed of all rows is a sum.
+    A subclass defines `loss`, `derivatives` and `start`. Rows are independent: every method works on any chunk of rows,
+    and whatever depends on all rows is a sum.
 
-    What is asked for in every round (`loss`, `derivatives`, `along`, `response`) takes arrays of NumPy or tensors and
-    answers in kind, on their device and in the dtype of the scores; what is found out before the first round
-    (`prepared`, `start`) is NumPy's.
+    `loss`, `derivatives`, `derivatives_along` and `response` are called in every round. They take NumPy arrays or torch
+    tensors and return the same kind, on the same device, in the dtype of the scores. `prepare` and `start` are called
+    before the first round, with NumPy arrays. Arguments of all methods:
+
+    y : array of shape (n,), or (n, C) with several targets
+        Of classes, their numbers 0 .. C-1 as floats.
+    scores : array of shape (n, C); C = 1 with a single output
+    weight : array of shape (n,)
     """
 
     name: ClassVar[str]
     metric: ClassVar[str]
-    """The metric users expect to see for it."""
+    """The name of the metric that users expect for this objective."""
     line_search: ClassVar[bool] = False
-    """Whether the Newton system is only a bound of the true curvature, so that each step's length is searched."""
-
+    """Whether the Hessian is only a bound, or an estimate, so that the length of each step is searched."""
     score_bytes: ClassVar[int] = 80
-    """About what derivatives need for each score of the rows they are made of."""
+    """About how many bytes `derivatives` needs for each score."""
 
     def parameters(self) -> dict[str, Any]:
-        """What besides the name makes this objective; stored in the model file."""
+        """Return what besides the name defines this objective, as the model file stores it."""
         return {}
 
     def default_metric(self) -> Any:
-        """The metric's name, or the metric itself."""
+        """Return the name of the metric, or the metric itself."""
         return self.metric
 
     def n_outputs(self, y: FloatArray) -> int:
+        """Return C, the number of scores of a row."""
         return 1 if y.ndim == 1 else y.shape[1]
 
     def n_grams(self, n_scores: int) -> int:
-        """Hessians a row may have: one for all its scores, or one for each."""
+        """Return the largest number of Hessians of a row: 1 if all scores share one, otherwise `n_scores`."""
         return 1
 
     def check_target(self, y: FloatArray) -> None:  # noqa: B027 - most losses take any number
-        """Raise a ValueError when y holds values this loss has no meaning for."""
+        """Raise a ValueError if y has values for which the loss is not defined."""
 
-    def prepared(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Objective:
-        """This objective with what it needs to know of all targets; most need nothing."""
+    def prepare(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Objective:
+        """Return this objective with the parameters that depend on the targets of all workers."""
         return self
 
     @abstractmethod
     def loss(self, y: Array, scores: Scores) -> Array:
-        """Loss of each row, summed over its outputs, unweighted."""
+        """Return the loss of each row, (n,), summed over its outputs and without weights."""
 
     @abstractmethod
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
-        """Weighted gradient (n x C) and Hessian: n values shared by all outputs, or n x C."""
+        """Return the weighted gradient, (n, C), and Hessian: (n,) if all outputs share it, or (n, C)."""
 
-    def along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
-        """[g'd, d'Hd] at `scores`, which a line search asks for. Override it where `derivatives` only bounds H."""
+    def derivatives_along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
+        """Return [g'd, d'Hd], (2,), at `scores` for the line search; `direction` d is (n, C).
+
+        Override it where the Hessian of `derivatives` is only a bound.
+        """
         g, h = self.derivatives(y, scores, weight)
-        return namespace(g).stack([dot(g, direction), (column(h) * direction**2).sum()])
+        return namespace(g).stack([dot(g, direction), (as_columns(h) * direction**2).sum()])
 
     @abstractmethod
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
-        """The constant scores (C of them) that minimise the loss, from sums over rows alone."""
+        """Return the constant scores that minimise the loss, float64 of shape (C,), from sums over rows alone."""
 
     def response(self, scores: Scores) -> Array:
-        """The prediction on the scale of y: n x C, a probability or a value."""
+        """Return the prediction on the scale of y, (n, C): probabilities or values."""
         return scores
 
 
-def column(y: Array) -> Array:
-    """y as n x C."""
+def as_columns(y: Array) -> Array:
+    """Return a vector as one column, and a matrix as it is."""
     return y[:, None] if y.ndim == 1 else y
 
 
 def weighted_mean(values: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
-    """The mean of each column over all workers' rows."""
+    """Return the mean of each column over the rows of all workers."""
     sums = collective.sum(np.append(weight @ values, weight.sum()))
     return np.asarray(sums[:-1] / sums[-1])
 
 
 def mean_and_spread(y: FloatArray, weight: FloatArray, collective: Collective) -> tuple[float, float]:
-    """The mean of one target and its mean absolute deviation; a deviation at the level of rounding is 0."""
-    mean = float(weighted_mean(column(y), weight, collective)[0])
-    spread = float(weighted_mean(np.abs(column(y) - mean), weight, collective)[0])
+    """Return the mean of one target and its mean absolute deviation; one at the level of rounding counts as 0."""
+    mean = float(weighted_mean(as_columns(y), weight, collective)[0])
+    spread = float(weighted_mean(np.abs(as_columns(y) - mean), weight, collective)[0])
     return mean, spread if spread > 1e-12 * abs(mean) else 0.0
 
 
 def bisect(
     slope: Callable[[float], float], y: FloatArray, weight: FloatArray, collective: Collective, steps: int = 200
 ) -> FloatArray:
-    """The best constant of a convex loss with one output: where its slope, a sum over rows, changes its sign.
+    """Find the best constant of a convex loss with one output: where its slope, a sum over rows, changes its sign.
 
-    Only sums of one number are exchanged, so this is also how a quantile is found without sorting rows together.
+    Workers exchange sums of one number only, so this also finds a quantile without sorting the rows of all workers.
     """
     mean, spread = mean_and_spread(y, weight, collective)
     if spread == 0.0:

@@ -1,4 +1,4 @@
-"""The user's own objective: a function of (y, scores, weight) that returns (gradient, Hessian)."""
+"""Objectives that users write: a function (y, scores, weight) -> (gradient, Hessian), and what all of them share."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gbun.arrays import Array, host, is_tensor, like, namespace
+from gbun.arrays import Array, asarray_like, is_tensor, namespace, to_host
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
-from gbun.objectives.base import Objective, Scores, column
+from gbun.objectives.base import Objective, Scores, as_columns
 from gbun.objectives.classification import Logistic, Softmax
 
 ObjectiveFunction = Callable[[FloatArray, FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 LINKS = ("identity", "logistic", "softmax")
-PIECE = 2**18  # scores that a function sees at a time where all rows are asked about
+SCORES_PER_CHUNK = 2**18  # scores that a function gets at a time where all rows are evaluated
 
 
-class OwnObjective(Objective):
-    """What objectives that users write have in common: outputs, a link, and a search for the best constant.
+class UserObjective(Objective):
+    """An objective that a user writes: a number of outputs, a link, and a search for the best constant.
 
-    They are stored as "custom", without their function: a loaded model predicts as before, and training goes on where
-    the objective is passed again.
+    It is stored as "custom", without its function. A loaded model predicts as before; to train it further, pass the
+    objective again.
     """
 
     name: ClassVar[str] = "custom"
-    metric: ClassVar[str] = "rmse"
     pitfalls: ClassVar[str] = "division by zero, log(0) and overflow"
     outputs: int | None
     link: str | None
@@ -47,63 +46,64 @@ class OwnObjective(Objective):
         return n_scores
 
     def response(self, scores: Scores) -> Array:
-        """Scores by the link that the task expects: of labels log-odds, of classes logits, of numbers themselves."""
         built_in = {"logistic": Logistic(), "softmax": Softmax()}
         return built_in[self.link].response(scores) if self.link in built_in else scores
 
     @abstractmethod
-    def evaluated(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
-        """`derivatives` before it is known whether they are finite: the right shapes, no negative Hessian."""
+    def evaluate_unchecked(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        """Return what `derivatives` does, in the right shapes and with h >= 0, but perhaps not finite."""
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
-        g, h = self.evaluated(y, scores, weight)
+        g, h = self.evaluate_unchecked(y, scores, weight)
         for what, values in (("gradient", g), ("Hessian", h)):
             finite = namespace(values).isfinite(values)
             if not finite.all():
-                i = int(column(host(finite)).all(axis=1).argmin())
+                i = int(as_columns(to_host(finite)).all(axis=1).argmin())
                 raise ValueError(
-                    f"objective returned a {what} that is not finite for y = {host(y[i])}, scores = {host(scores[i])}; "
-                    f"check it for {self.pitfalls}"
+                    f"objective returned a {what} that is not finite for y = {to_host(y[i])}, "
+                    f"scores = {to_host(scores[i])}; check it for {self.pitfalls}"
                 )
         return g, h
 
-    def sums(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Callable[[FloatArray], FloatArray]:
-        """Gradient and Hessian of all rows at a constant, 2 x C."""
+    def make_derivative_sums(
+        self, y: FloatArray, weight: FloatArray, collective: Collective
+    ) -> Callable[[FloatArray], FloatArray]:
+        """Return the function that sums gradient and Hessian at a constant over all workers' rows, (C,) -> (2, C)."""
         C = self.n_outputs(y)
 
-        def at(constant: FloatArray) -> FloatArray:
+        def derivative_sums(constant: FloatArray) -> FloatArray:
             total = np.zeros((2, C))
-            with np.errstate(all="ignore"):  # whoever goes too far will notice
-                for rows in pieces(len(y), C):
+            with np.errstate(all="ignore"):  # the search handles steps that overflow
+                for rows in split_rows(len(y), C):
                     scores = np.tile(constant, (rows.stop - rows.start, 1))
-                    for sum_, values in zip(total, self.evaluated(y[rows], scores, weight[rows]), strict=True):
-                        sum_ += column(values).sum(axis=0)
+                    for sum_, values in zip(total, self.evaluate_unchecked(y[rows], scores, weight[rows]), strict=True):
+                        sum_ += as_columns(values).sum(axis=0)
             return collective.sum(total)
 
-        return at
+        return derivative_sums
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
-        constant, converged = best_constant(self.sums(y, weight, collective), self.n_outputs(y))
+        constant, converged = find_best_constant(self.make_derivative_sums(y, weight, collective), self.n_outputs(y))
         return constant if converged else np.zeros_like(constant)
 
 
-def pieces(n_rows: int, n_scores: int) -> list[slice]:
-    """Rows in pieces of about 2^18 scores."""
-    size = max(256, PIECE // n_scores)
+def split_rows(n_rows: int, n_scores: int, scores_per_chunk: int = SCORES_PER_CHUNK) -> list[slice]:
+    """Divide rows into chunks of about `scores_per_chunk` scores, and at least 256 rows."""
+    size = max(256, scores_per_chunk // n_scores)
     return [slice(i, min(i + size, n_rows)) for i in range(0, n_rows, size)]
 
 
-def best_constant(
+def find_best_constant(
     sums: Callable[[FloatArray], FloatArray], n_outputs: int, most: int = 100, tolerance: float = 1e-10
 ) -> tuple[FloatArray, bool]:
-    """Where the gradient vanishes, from 0 by Newton's steps, and whether it was found.
+    """Find where the gradient vanishes by Newton's steps from 0; return the constant and whether the search converged.
 
-    `sums` gives gradient and Hessian of all rows at a constant. Each output has its own reach, by which its step is
-    multiplied: halved where the gradient would change its sign and grow, doubled where it hardly falls. So a
-    Hessian may be wrong by any factor, or 0: then the step is 1.
+    `sums` returns gradient and Hessian of all rows at a constant. The step of each output is multiplied by its reach,
+    which is halved where the gradient would change its sign and grow, and doubled where the gradient hardly falls. So
+    the Hessian may be wrong by any factor, or 0: then the step is 1.
 
-    >>> constant, found = best_constant(lambda s: np.array([np.exp(s) - 3.0, np.exp(s)]), 1)
-    >>> np.exp(constant).round(9), found
+    >>> constant, converged = find_best_constant(lambda s: np.array([np.exp(s) - 3.0, np.exp(s)]), 1)
+    >>> np.exp(constant).round(9), converged
     (array([3.]), True)
     """
     constant, reach = np.zeros(n_outputs), np.ones(n_outputs)
@@ -111,10 +111,10 @@ def best_constant(
     if not np.isfinite([g, h]).all():
         return constant, False
     for _ in range(most):
-        with np.errstate(over="ignore"):  # what is too long comes back infinite
+        with np.errstate(over="ignore"):  # sums at a constant that overflowed are not finite, and the reach shrinks
             step = reach * np.divide(-g, h, out=-np.sign(g), where=h > 0.0)
-        to = constant + step
-        new_g, new_h = sums(to)
+        candidate = constant + step
+        new_g, new_h = sums(candidate)
         if not np.isfinite([new_g, new_h]).all():
             reach /= 4.0
             continue
@@ -124,28 +124,34 @@ def best_constant(
         else:
             hardly = (np.sign(new_g) == np.sign(g)) & (np.abs(new_g) > 0.3 * np.abs(g))
             reach = np.where(hardly, 2.0 * reach, np.minimum(reach, 1.0))
-            constant, g, h = to, new_g, new_h
+            constant, g, h = candidate, new_g, new_h
         if np.abs(step).max() <= tolerance * (1.0 + np.abs(constant).max()):
             return constant, True
     return constant, False
 
 
 @dataclass(frozen=True)
-class Custom(OwnObjective):
-    """Wraps `function(y, scores, weight) -> (gradient, Hessian)`.
+class Custom(UserObjective):
+    """Objective from a function (y, scores, weight) -> (gradient, Hessian).
 
-    With one output, scores, gradient and Hessian are vectors of n numbers; with C outputs they are n x C, and the
-    Hessian may also be n numbers shared by all outputs. The function applies the weights itself. It is called on
-    chunks of rows, by several threads at once, so a row's derivatives must depend on that row only and the function
-    must not keep state. Negative Hessian values are raised to 0:
-    such a row pulls by its gradient and does not shorten the step. Boosting starts from the constant that makes
-    the Newton step vanish (found by iteration), or from 0 where that does not converge.
+    The function applies the weights itself. It is called on chunks of rows, by several threads at once: the derivatives
+    of a row must depend on that row only, and the function must not keep state. It gets NumPy arrays; those of a device
+    are copied to the host and back. It is never called without rows: a worker that has none calls it once with a
+    made-up row (targets and weight 1, scores 0) to find out whether its Hessian is shared.
 
-    Arrays are NumPy's wherever rows are computed: those of a device are copied to the host and back. The function is
-    never called without rows. Who has none of his own, and has not seen it answer, asks about a made-up row, whose
-    targets and weight are 1 and whose scores are 0, whether its Hessian is shared.
+    Negative Hessian values are raised to 0: such a row pulls by its gradient and does not shorten the step. Boosting
+    starts from the constant at which the Newton step vanishes, or from 0 if the search for it does not converge.
 
-    A loaded model has no function: it predicts scores as before and cannot be trained further.
+    Parameters
+    ----------
+    function : callable or None
+        y is float64 of shape (n,) or (n, targets), scores and gradient are (n,) with one output and (n, C) with
+        several, weight is (n,). The Hessian has the shape of the gradient, or is (n,) if all outputs share it. None: of
+        a loaded model, which predicts and cannot be trained further.
+    outputs : int
+        C, the number of scores of a row.
+    link : {"identity", "logistic", "softmax"}
+        What makes predictions of scores.
     """
 
     function: ObjectiveFunction | None
@@ -156,7 +162,7 @@ class Custom(OwnObjective):
         if isinstance(self.function, type) and issubclass(self.function, Objective):
             name = self.function.__name__
             raise ValueError(f"objective must be an object, got the class {name}; use {name}(...)")
-        if self.function is not None and not _takes_three(self.function):
+        if self.function is not None and not _accepts_three_arguments(self.function):
             raise ValueError(
                 "objective must be a function of three arguments, (y, scores, weight) -> (gradient, Hessian), got "
                 f"{self.function!r}; a loss of (y, scores) that is written in torch becomes one by gbun.TorchLoss(...)"
@@ -165,31 +171,30 @@ class Custom(OwnObjective):
     def loss(self, y: Array, scores: Scores) -> Array:
         raise ValueError("a custom objective gives derivatives, not a loss; name a metric with eval_metric")
 
-    def evaluated(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+    def evaluate_unchecked(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         if self.function is None:
             raise ValueError("this model was trained with a custom objective; pass the function to train it further")
         if not len(scores):
             return scores, scores[:, 0] if self._is_shared(y, scores) else scores
-        given = scores[:, 0] if self.outputs == 1 else scores
-        result = self.function(host(y), host(given), host(weight))
+        flat = scores[:, 0] if self.outputs == 1 else scores
+        result = self.function(to_host(y), to_host(flat), to_host(weight))
         if not isinstance(result, tuple) or len(result) != 2:
             raise ValueError(f"objective must return the pair (gradient, Hessian), got {type(result).__name__}")
         shape = tuple(scores.shape)
-        g = self._checked("gradient", result[0], (shape,))
-        h = self._checked("Hessian", result[1], (shape, shape[:1]))
-        shared = h[:, 0] if h.ndim == 2 and self.outputs == 1 else h
-        h = np.maximum(shared, 0.0)
+        g = self._check_array("gradient", result[0], (shape,))
+        h = self._check_array("Hessian", result[1], (shape, shape[:1]))
+        h = np.maximum(h[:, 0] if h.ndim == 2 and self.outputs == 1 else h, 0.0)
         self.__dict__["_shared"] = h.ndim == 1
-        return (like(g, scores), like(h, scores)) if is_tensor(scores) else (g, h)
+        return (asarray_like(g, scores), asarray_like(h, scores)) if is_tensor(scores) else (g, h)
 
     def _is_shared(self, y: Array, scores: Scores) -> bool:
-        """Whether the function gives a row one Hessian for all its outputs."""
+        """Return whether the function gives a row one Hessian for all its outputs."""
         if self.outputs > 1 and "_shared" not in self.__dict__:
             with np.errstate(all="ignore"):
-                self.evaluated(np.ones((1, *y.shape[1:])), np.zeros((1, *scores.shape[1:])), np.ones(1))
+                self.evaluate_unchecked(np.ones((1, *y.shape[1:])), np.zeros((1, *scores.shape[1:])), np.ones(1))
         return bool(self.outputs == 1 or self.__dict__["_shared"])
 
-    def _checked(self, what: str, values: Any, shapes: tuple[tuple[int, ...], ...]) -> FloatArray:
+    def _check_array(self, what: str, values: Any, shapes: tuple[tuple[int, ...], ...]) -> FloatArray:
         try:
             array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
@@ -202,8 +207,8 @@ class Custom(OwnObjective):
         return array
 
 
-def _takes_three(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called with three arguments; True where nobody can tell."""
+def _accepts_three_arguments(function: Callable[..., Any]) -> bool:
+    """Return whether a function can be called with three arguments; True if it has no signature."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Losses of real-valued targets. In every formula s is the score, r = s - y the residual."""
+"""Losses of real-valued targets. In every formula s is the score and r = s - y the residual."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from gbun.arrays import Array, namespace
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
-from gbun.objectives.base import Objective, Scores, bisect, column, mean_and_spread, weighted_mean
+from gbun.objectives.base import Objective, Scores, as_columns, bisect, mean_and_spread, weighted_mean
 
-MAX_LOG = 50.0  # scores under a log link are held within +-50: exp(50) is beyond any rate that can be learnt
+MAX_LOG = 50.0  # under a log link, scores are clipped to +-50: exp(50) is beyond any rate that can be learnt
 
 
 @dataclass(frozen=True)
 class SquaredError(Objective):
-    """loss = r^2 / 2;  g = r, h = 1. With several outputs all share h = 1: one Gram serves them all.
+    """Squared error: loss = r^2 / 2;  g = r, h = 1, one Hessian and one Gram matrix for all outputs.
 
     >>> SquaredError().derivatives(np.array([1.0]), np.array([[3.0]]), np.array([1.0]))
     (array([[2.]]), array([1.]))
@@ -27,28 +27,33 @@ class SquaredError(Objective):
     metric: ClassVar[str] = "rmse"
 
     def loss(self, y: Array, scores: Scores) -> Array:
-        return 0.5 * ((scores - column(y)) ** 2).sum(axis=1)
+        return 0.5 * ((scores - as_columns(y)) ** 2).sum(axis=1)
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
-        return (scores - column(y)) * weight[:, None], weight
+        return (scores - as_columns(y)) * weight[:, None], weight
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
-        return weighted_mean(column(y), weight, collective)
+        return weighted_mean(as_columns(y), weight, collective)
 
 
 @dataclass(frozen=True)
 class MultiSquaredError(SquaredError):
-    """The sum of squared errors over several outputs."""
+    """Sum of the squared errors of several outputs."""
 
     name: ClassVar[str] = "multi_squared_error"
 
 
 @dataclass(frozen=True)
 class Huber(Objective):
-    """loss = r^2 / 2 where |r| <= delta, delta (|r| - delta / 2) beyond;  g = clip(r, -delta, delta).
+    """Huber's loss: r^2 / 2 where |r| <= delta, delta (|r| - delta / 2) beyond;  g = clip(r, -delta, delta).
 
-    The second derivative is 0 beyond delta, which would leave outliers out of the system and let steps run away;
-    h = min(1, delta / |r|) is the curvature of the tightest parabola above the loss that touches it at r.
+    The second derivative is 0 beyond delta: outliers would not count in the system, and steps would be far too long.
+    h = min(1, delta / |r|) is the curvature of the narrowest parabola above the loss that touches it at r.
+
+    Parameters
+    ----------
+    delta : float, optional
+        None: 1.345 times the mean absolute deviation of y.
     """
 
     delta: float | None = None
@@ -58,21 +63,17 @@ class Huber(Objective):
     def parameters(self) -> dict[str, Any]:
         return {"delta": self.delta}
 
-    def prepared(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Huber:
+    def prepare(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Huber:
         if self.delta is not None:
             return self
-        _, spread = mean_and_spread(y, weight, collective)
-        return Huber(1.345 * spread or 1.0)
-
-    def _delta(self) -> float:
-        return 1.0 if self.delta is None else self.delta
+        return Huber(1.345 * mean_and_spread(y, weight, collective)[1] or 1.0)
 
     def loss(self, y: Array, scores: Scores) -> Array:
-        r, delta = abs(scores - column(y)), self._delta()
+        r, delta = abs(scores - as_columns(y)), 1.0 if self.delta is None else self.delta
         return namespace(r).where(r <= delta, 0.5 * r * r, delta * (r - 0.5 * delta)).sum(axis=1)
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
-        r, delta = scores - column(y), self._delta()
+        r, delta = scores - as_columns(y), 1.0 if self.delta is None else self.delta
         h = delta / abs(r).clip(min=delta)
         return r.clip(-delta, delta) * weight[:, None], h[:, 0] * weight
 
@@ -86,11 +87,17 @@ class Huber(Objective):
 
 @dataclass(frozen=True)
 class Quantile(Objective):
-    """loss = q (y - s) where y > s, (1 - q) (s - y) otherwise;  g = 1[y <= s] - q.
+    """Pinball loss: q (y - s) where y > s, (1 - q) (s - y) otherwise;  g = 1[y <= s] - q.
 
-    The second derivative is 0. h = 1 / (2 (|r| + epsilon)) is the curvature of the parabola that touches the loss
-    at r and lies above it (up to epsilon): each step descends, at the scale of y whatever its unit is. epsilon is
-    a hundredth of the mean absolute deviation of y.
+    The second derivative is 0. h = 1 / (2 (|r| + epsilon)) is the curvature of the parabola that touches the loss at r
+    and lies above it (up to epsilon), so every step descends, whatever the unit of y.
+
+    Parameters
+    ----------
+    quantile : float
+        q.
+    epsilon : float, optional
+        None: a hundredth of the mean absolute deviation of y.
     """
 
     quantile: float = 0.5
@@ -104,20 +111,18 @@ class Quantile(Objective):
     def default_metric(self) -> str:
         return f"{self.metric}:{self.quantile}"
 
-    def prepared(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Quantile:
+    def prepare(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Quantile:
         if self.epsilon is not None:
             return self
-        _, spread = mean_and_spread(y, weight, collective)
-        return Quantile(self.quantile, 0.01 * spread or 1.0)
+        return Quantile(self.quantile, 0.01 * mean_and_spread(y, weight, collective)[1] or 1.0)
 
     def loss(self, y: Array, scores: Scores) -> Array:
-        r = scores - column(y)
+        r = scores - as_columns(y)
         return namespace(r).maximum((1.0 - self.quantile) * r, -self.quantile * r).sum(axis=1)
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
-        r = scores - column(y)
-        epsilon = 1.0 if self.epsilon is None else self.epsilon
-        h = 0.5 / (abs(r) + epsilon)
+        r = scores - as_columns(y)
+        h = 0.5 / (abs(r) + (1.0 if self.epsilon is None else self.epsilon))
         above = namespace(r).astype(r >= 0.0, r.dtype)
         return (above - self.quantile) * weight[:, None], h[:, 0] * weight
 
@@ -132,69 +137,71 @@ class Quantile(Objective):
 
 
 class _LogLink(Objective):
-    """Positive predictions: response = exp(s), and the best constant is the log of the mean."""
+    """A loss of positive predictions: response = exp(s), and the best constant is the log of the mean."""
+
+    zero_allowed: ClassVar[bool] = True
+
+    def check_target(self, y: FloatArray) -> None:
+        least = float(np.min(y, initial=np.inf))
+        if least < 0.0 or (least == 0.0 and not self.zero_allowed):
+            wanted = "no negative targets" if self.zero_allowed else "positive targets only"
+            raise ValueError(
+                f"objective={self.name!r} takes {wanted}, y has {least:g}; use objective='squared_error' for such y"
+            )
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
-        mean = weighted_mean(column(y), weight, collective)
+        mean = weighted_mean(as_columns(y), weight, collective)
         return np.log(np.maximum(mean, np.exp(-MAX_LOG)))
 
     def response(self, scores: Scores) -> Array:
         return namespace(scores).exp(scores.clip(-MAX_LOG, MAX_LOG))
 
-    def _check(self, y: FloatArray, zero_allowed: bool) -> None:
-        least = float(np.min(y, initial=np.inf))
-        if least < 0.0 or (least == 0.0 and not zero_allowed):
-            wanted = "no negative targets" if zero_allowed else "positive targets only"
-            raise ValueError(
-                f"objective={self.name!r} takes {wanted}, y has {least:g}; use objective='squared_error' for such y"
-            )
-
 
 @dataclass(frozen=True)
 class Poisson(_LogLink):
-    """loss = exp(s) - y s;  g = exp(s) - y, h = exp(s)."""
+    """Poisson deviance, counts: loss = exp(s) - y s;  g = exp(s) - y, h = exp(s)."""
 
     name: ClassVar[str] = "poisson"
     metric: ClassVar[str] = "poisson_deviance"
 
-    def check_target(self, y: FloatArray) -> None:
-        self._check(y, zero_allowed=True)
-
     def loss(self, y: Array, scores: Scores) -> Array:
-        return (self.response(scores) - column(y) * scores).sum(axis=1)
+        return (self.response(scores) - as_columns(y) * scores).sum(axis=1)
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         mean = self.response(scores)
-        return (mean - column(y)) * weight[:, None], mean[:, 0] * weight
+        return (mean - as_columns(y)) * weight[:, None], mean[:, 0] * weight
 
 
 @dataclass(frozen=True)
 class Gamma(_LogLink):
-    """loss = y exp(-s) + s;  g = 1 - y exp(-s), h = 1.
+    """Gamma deviance, positive numbers: loss = y exp(-s) + s;  g = 1 - y exp(-s), h = 1.
 
-    The second derivative y exp(-s) is next to nothing where y is small; h = 1 is its expectation (Fisher's scoring),
-    with which heavy tails do not run away.
+    The second derivative y exp(-s) is close to 0 where y is small. h = 1 is its expectation (Fisher scoring), which
+    keeps steps short where tails are heavy.
     """
 
     name: ClassVar[str] = "gamma"
     metric: ClassVar[str] = "gamma_deviance"
-
-    def check_target(self, y: FloatArray) -> None:
-        self._check(y, zero_allowed=False)
+    zero_allowed: ClassVar[bool] = False
 
     def loss(self, y: Array, scores: Scores) -> Array:
-        return (column(y) / self.response(scores) + scores).sum(axis=1)
+        return (as_columns(y) / self.response(scores) + scores).sum(axis=1)
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
-        ratio = column(y) / self.response(scores)
+        ratio = as_columns(y) / self.response(scores)
         return (1.0 - ratio) * weight[:, None], weight
 
 
 @dataclass(frozen=True)
 class Tweedie(_LogLink):
-    """loss = -y e^((1-p) s) / (1-p) + e^((2-p) s) / (2-p), variance power 1 < p < 2.
+    """Tweedie deviance: loss = -y e^((1-p) s) / (1-p) + e^((2-p) s) / (2-p), variance power 1 < p < 2.
 
     g = -y e^((1-p) s) + e^((2-p) s),  h = (p-1) y e^((1-p) s) + (2-p) e^((2-p) s) > 0.
+
+    Parameters
+    ----------
+    power : float
+        p.
     """
 
     power: float = 1.5
@@ -207,12 +214,9 @@ class Tweedie(_LogLink):
     def default_metric(self) -> str:
         return f"{self.metric}:{self.power}"
 
-    def check_target(self, y: FloatArray) -> None:
-        self._check(y, zero_allowed=True)
-
     def _terms(self, y: Array, scores: Scores) -> tuple[Scores, Scores]:
         s, exp = scores.clip(-MAX_LOG, MAX_LOG), namespace(scores).exp
-        return column(y) * exp((1.0 - self.power) * s), exp((2.0 - self.power) * s)
+        return as_columns(y) * exp((1.0 - self.power) * s), exp((2.0 - self.power) * s)
 
     def loss(self, y: Array, scores: Scores) -> Array:
         a, b = self._terms(y, scores)

@@ -1,4 +1,4 @@
-"""gbun on Spark: estimators for pipelines of pyspark.ml, whose training is one barrier stage: docs/spark.md."""
+"""gbun on Spark: estimators for pipelines of pyspark.ml, which train in one barrier stage: docs/spark.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ except ImportError:
     raise ImportError("gbun.spark needs pyspark, which is not installed: pip install 'gbun[spark]'") from None
 
 from gbun.spark.estimators import GBUNClassificationModel, GBUNClassifier, GBUNRegressionModel, GBUNRegressor
-from gbun.spark.progress import Report
+from gbun.spark.progress import RoundProgress
 
-__all__ = ["GBUNClassificationModel", "GBUNClassifier", "GBUNRegressionModel", "GBUNRegressor", "Report"]
+__all__ = ["GBUNClassificationModel", "GBUNClassifier", "GBUNRegressionModel", "GBUNRegressor", "RoundProgress"]

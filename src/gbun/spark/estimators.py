@@ -1,7 +1,8 @@
-"""Estimators and models of pyspark.ml: `GBUNClassifier`, `GBUNRegressor`, and what they fit."""
+"""Estimators and models of pyspark.ml: `GBUNClassifier`, `GBUNRegressor`, and their fitted models."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import sys
 from collections.abc import Mapping
@@ -14,25 +15,33 @@ from pyspark.ml.base import Estimator
 from pyspark.ml.base import Model as SparkModel
 from pyspark.ml.functions import array_to_vector
 
-from gbun.config import parameter_fields, parameters_from
-from gbun.model import Model
+from gbun.config import make_parameters, parameter_fields
+from gbun.model import Model, model_from_bytes
 from gbun.spark import cluster
-from gbun.spark.columns import by_rows, check_as_trained, column, columns_of, features
-from gbun.spark.params import ClassifierParams, GBUNParams, with_setters
-from gbun.spark.prediction import PREDICTION, PROBABILITY, RAW, digest_of, model_from, predictor
-from gbun.spark.progress import Report
-from gbun.spark.storage import Stored
-from gbun.spark.worker import Job, Outcome
+from gbun.spark.columns import check_matches_training, column, feature_struct, force_row_evaluation, resolve_columns
+from gbun.spark.params import ClassifierParams, GBUNParams, add_accessors
+from gbun.spark.prediction import PREDICTION, PROBABILITY, RAW, make_predictor
+from gbun.spark.progress import RoundProgress
+from gbun.spark.storage import SavedInFiles
+from gbun.spark.worker import Outcome, TrainingJob
 
 log = logging.getLogger("gbun.spark")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How a training went.
+    """Summary of a training.
 
-    `evals_result`: {evaluation set: {metric: [one a round]}}, and `start` what the start was worth, before the first
-    round; `seconds`: since the beginning of the rounds, after each; `workers`: what each worker says of itself.
+    Attributes
+    ----------
+    evals_result : dict
+        {evaluation set: {metric: [a value for each round]}}.
+    start : dict
+        {evaluation set: {metric: value}} before the first round.
+    seconds : list of float
+        For each round, seconds from the beginning of the first round to its end.
+    workers : tuple of Outcome
+        `rows`, `seconds` and so on of each worker, in rank order.
     """
 
     evals_result: Mapping[str, Any]
@@ -41,14 +50,16 @@ class Summary:
     workers: tuple[Outcome, ...]
 
     def __repr__(self) -> str:
-        last = {data: {name: values[-1] for name, values in own.items()} for data, own in self.evals_result.items()}
+        last = {
+            data: {name: values[-1] for name, values in metrics.items()} for data, metrics in self.evals_result.items()
+        }
         rows = [worker.rows for worker in self.workers]
-        taken = self.seconds[-1] if self.seconds else 0.0
-        return f"Summary({len(self.seconds)} rounds in {taken:.1f} s, rows of each worker {rows}, at the end {last})"
+        seconds = self.seconds[-1] if self.seconds else 0.0
+        return f"Summary({len(self.seconds)} rounds in {seconds:.1f} s, rows of each worker {rows}, at the end {last})"
 
 
-class _Estimator(Estimator, GBUNParams, Stored):  # type: ignore[type-arg]
-    """What both estimators share."""
+class _SparkEstimator(Estimator, GBUNParams, SavedInFiles):  # type: ignore[type-arg]
+    """Common part of both estimators."""
 
     _task: ClassVar[str]
     _model: ClassVar[type[_Model]]
@@ -60,39 +71,39 @@ class _Estimator(Estimator, GBUNParams, Stored):  # type: ignore[type-arg]
     def _fit(self, dataset: Any) -> _Model:
         parameters = self.training_parameters()
         _check_functions(parameters)
-        parameters_from(parameters)
-        job = Job(
+        make_parameters(parameters)  # rules between parameters are checked before a job starts
+        job = TrainingJob(
             parameters,
             self._task,
-            columns_of(dataset.schema, self, training=True),
+            resolve_columns(dataset.schema, self, training=True),
             self.getOrDefault("timeout"),
             self.getOrDefault("transport"),
-            _folder(self.given("checkpointPath")),
+            _checkpoint_folder(self.get_or_none("checkpointPath")),
             self.getOrDefault("checkpointInterval"),
         )
         n_workers, repartition = self.getOrDefault("numWorkers"), self.getOrDefault("repartition")
-        trained = cluster.train(dataset, job, n_workers, repartition, self._heard)
+        outcomes = cluster.train(dataset, job, n_workers, repartition, self._report_progress)
         model = self._model()
-        model._content = trained.model
-        told = tuple(replace(outcome, model=None) for outcome in trained.outcomes)
-        model._summary = Summary(**trained.outcomes[0].history, workers=told)
+        model._content = outcomes[0].model or b""
+        workers = tuple(replace(outcome, model=None) for outcome in outcomes)
+        model._summary = Summary(**outcomes[0].history, workers=workers)
         model._resetUid(self.uid)
         return self._copyValues(model)
 
-    def _heard(self, report: Report) -> None:
+    def _report_progress(self, report: RoundProgress) -> None:
         log.info("%s", report)
         if self.getOrDefault("verbose"):
             sys.stderr.write(f"{report}\n")
-        told = self.getOrDefault("onProgress")
-        if callable(told):
+        on_progress = self.getOrDefault("onProgress")
+        if callable(on_progress):
             try:
-                told(report)
+                on_progress(report)
             except Exception:
                 log.exception("onProgress failed; training goes on")
 
 
-class _Model(SparkModel, GBUNParams, Stored):
-    """What both models share. Without a `_content` it is still to be read."""
+class _Model(SparkModel, GBUNParams, SavedInFiles):
+    """Common part of both models. `_content` is set by `fit` or by the reader of files."""
 
     _content: bytes
     _booster: Model | None = None
@@ -100,9 +111,9 @@ class _Model(SparkModel, GBUNParams, Stored):
     _broadcast: Any = None
 
     def get_booster(self) -> Model:
-        """The plain gbun model, which predicts the same without Spark."""
+        """Return the `gbun.Model`, which predicts the same without Spark."""
         if self._booster is None:
-            self._booster = model_from(self._content)
+            self._booster = model_from_bytes(self._content, "the model")
         return self._booster
 
     @property
@@ -111,55 +122,56 @@ class _Model(SparkModel, GBUNParams, Stored):
 
     @property
     def summary(self) -> Summary:
-        """How the training went; a model that was loaded from a file does not know."""
+        """The summary of the training; a model that was loaded from a file has none."""
         if self._summary is None:
             raise RuntimeError("no training summary: this model was loaded from a file")
         return self._summary
 
     @property
     def numFeatures(self) -> int:
-        """The number of columns; -1 where features have names only, as tokens do."""
-        found = self.get_booster().description.schema.n_columns
-        return -1 if found is None else found
+        """The number of columns; -1 if features have names only, as tokens do."""
+        n_columns = self.get_booster().description.schema.n_columns
+        return -1 if n_columns is None else n_columns
 
     def _outputs(self) -> dict[str, str]:
-        """What is predicted, and the column it goes to."""
-        return {PREDICTION: self.given("predictionCol")}
+        """Map each output to the name of its column."""
+        return {PREDICTION: self.get_or_none("predictionCol")}
 
     def _transform(self, dataset: Any) -> Any:
-        columns = columns_of(dataset.schema, self)
-        check_as_trained(dataset.schema, columns, self.get_booster().description.schema)
-        outputs = {made: name for made, name in self._outputs().items() if name is not None}
-        taken = {name.lower() for name in dataset.columns}  # Spark does not tell them apart by case
-        there = [name for name in outputs.values() if name.lower() in taken]
-        if there:
-            raise ValueError(f"columns {there} are already there; drop them, or choose other names for predictions")
+        columns = resolve_columns(dataset.schema, self)
+        check_matches_training(dataset.schema, columns, self.get_booster().description.schema)
+        outputs = {output: name for output, name in self._outputs().items() if name is not None}
+        taken = {name.lower() for name in dataset.columns}  # Spark ignores the case of names
+        existing = [name for name in outputs.values() if name.lower() in taken]
+        if existing:
+            raise ValueError(f"columns {existing} are already there; drop them, or choose other names for predictions")
         if not outputs:
             return dataset
         context = cluster.context_of(dataset)
-        cpus = int(context.getConf().get("spark.task.cpus", "1"))
-        function = predictor(self._sent(context), columns, list(outputs), self.getOrDefault("n_jobs") or cpus)
+        n_jobs = self.getOrDefault("n_jobs") or int(context.getConf().get("spark.task.cpus", "1"))
+        predict = make_predictor(self._broadcast_model(context), columns, list(outputs), n_jobs)
         packed = f"{self.uid}_predicted"
-        found = dataset.withColumn(packed, by_rows(features(dataset.schema, columns)))
-        found = found.withColumn(packed, function(column(packed)))
-        for made, name in outputs.items():
-            values = column(packed)[made]
-            found = found.withColumn(name, values if made == PREDICTION else array_to_vector(values))
-        return found.drop(packed)
+        result = dataset.withColumn(packed, force_row_evaluation(feature_struct(dataset.schema, columns)))
+        result = result.withColumn(packed, predict(column(packed)))
+        for output, name in outputs.items():
+            values = column(packed)[output]
+            result = result.withColumn(name, values if output == PREDICTION else array_to_vector(values))
+        return result.drop(packed)
 
-    def _sent(self, context: Any) -> Any:
-        """The model, broadcast once to the executors of this context."""
+    def _broadcast_model(self, context: Any) -> Any:
+        """Broadcast the model, once for each Spark context."""
         if self._broadcast is None or self._broadcast[0] is not context:
-            self._broadcast = context, context.broadcast((digest_of(self._content), self._content))
+            digest = hashlib.sha256(self._content).digest()
+            self._broadcast = context, context.broadcast((digest, self._content))
         return self._broadcast[1]
 
 
-@with_setters
+@add_accessors
 class GBUNRegressionModel(_Model):
     """A fitted `GBUNRegressor`."""
 
 
-@with_setters
+@add_accessors
 class GBUNClassificationModel(_Model, ClassifierParams):
     """A fitted `GBUNClassifier`."""
 
@@ -169,21 +181,21 @@ class GBUNClassificationModel(_Model, ClassifierParams):
         return 0 if classes is None else len(classes)
 
     def _outputs(self) -> dict[str, str]:
-        others = {RAW: self.given("rawPredictionCol"), PROBABILITY: self.given("probabilityCol")}
-        return {**others, **super()._outputs()}
+        vectors = {RAW: self.get_or_none("rawPredictionCol"), PROBABILITY: self.get_or_none("probabilityCol")}
+        return {**vectors, **super()._outputs()}
 
 
-@with_setters
-class GBUNRegressor(_Estimator):
-    """Gradient boosting of untrained networks for numbers, on Spark."""
+@add_accessors
+class GBUNRegressor(_SparkEstimator):
+    """Gradient boosting of untrained networks for regression, on Spark."""
 
     _task = "regression"
     _model = GBUNRegressionModel
 
 
-@with_setters
-class GBUNClassifier(_Estimator, ClassifierParams):
-    """Gradient boosting of untrained networks for classes, on Spark. Labels are numbers, and so are predictions."""
+@add_accessors
+class GBUNClassifier(_SparkEstimator, ClassifierParams):
+    """Gradient boosting of untrained networks for classification, on Spark. Labels and predictions are numbers."""
 
     _task = "classification"
     _model = GBUNClassificationModel
@@ -191,16 +203,16 @@ class GBUNClassifier(_Estimator, ClassifierParams):
 
 def _check_functions(parameters: Mapping[str, Any]) -> None:
     for name, value in parameters.items():
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(one, str) and one.startswith("<"):
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, str) and item.startswith("<"):
                 raise ValueError(
-                    f"{name} {one} is a function, which the file of this estimator does not hold; say it again, "
+                    f"{name} {item} is a function, which the file of this estimator does not hold; set it again, "
                     f"setParams({name}=...), to train"
                 )
 
 
-def _folder(path: str | None) -> str | None:
-    """A folder of a file system that executors see as such."""
+def _checkpoint_folder(path: str | None) -> str | None:
+    """Return the folder of checkpoints; it must be on a file system that executors mount."""
     if path is None:
         return None
     parts = urlparse(path)
@@ -212,10 +224,10 @@ def _folder(path: str | None) -> str | None:
     return str(Path(parts.path if parts.scheme else path).absolute())
 
 
-def _describe(cls: type) -> None:
-    """Add every parameter to the docstring: Spark's with their sentences, gbun's from `gbun.config`."""
-    own = [param for param in cls().params if param.name not in {field.name for field in parameter_fields()}]
-    lines = [f"{param.name} : {param.doc}" for param in own]
+def _add_parameter_docs(cls: type) -> None:
+    """Add every parameter to the docstring."""
+    spark_params = [param for param in cls().params if param.name not in {field.name for field in parameter_fields()}]
+    lines = [f"{param.name} : {param.doc}" for param in spark_params]
     lines += [
         f"{f.name} : {f.metadata['range']}, default {f.default!r}\n    {f.metadata['sentence']}"
         for f in parameter_fields()
@@ -223,5 +235,5 @@ def _describe(cls: type) -> None:
     cls.__doc__ = f"{cls.__doc__}\n\nParameters\n----------\n" + "\n".join(lines)
 
 
-_describe(GBUNClassifier)
-_describe(GBUNRegressor)
+_add_parameter_docs(GBUNClassifier)
+_add_parameter_docs(GBUNRegressor)

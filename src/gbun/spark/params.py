@@ -1,223 +1,186 @@
-"""Parameters of the Spark estimators: Spark's own, and every training parameter of gbun, taken from `gbun.config`."""
+"""Parameters of the Spark estimators: those of Spark, and every training parameter of gbun, from `gbun.config`."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import Field
 from typing import Any, TypeVar
 
 import numpy as np
-from pyspark.ml.param import Param, Params, TypeConverters
-from pyspark.ml.param.shared import (
-    HasLabelCol,
-    HasPredictionCol,
-    HasProbabilityCol,
-    HasRawPredictionCol,
-    HasValidationIndicatorCol,
-    HasWeightCol,
-)
+from pyspark.ml.param import Param, Params, TypeConverters, shared
 
 from gbun.collectives.wire import FORMATS
 from gbun.config import parameter_fields
-from gbun.defaults import seed_of
+from gbun.defaults import resolve_seed
 from gbun.launcher import TIMEOUT
+from gbun.ranges import Choice, Interval, Range
 
 Self = TypeVar("Self", bound="GBUNParams")
 
 
-def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's, which JSON can write."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _names(value: Any) -> Any:
+def _to_names(value: Any) -> Any:
     return value if isinstance(value, str) else TypeConverters.toListString(value)
 
 
-def _optional(converter: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """None, which a file holds where it was said, is as good as a value."""
-    return lambda value: None if value is None else converter(value)
+def _to_optional_string(value: Any) -> str | None:
+    return None if value is None else TypeConverters.toString(value)
 
 
-def _at_least_one(name: str) -> Callable[[Any], int]:
-    def convert(value: Any) -> int:
-        number = _plain(value)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise TypeError(f"{name} must be an integer of at least 1, got {value!r}")
-        return number
+def _within_range(name: str, allowed: Range) -> Callable[[Any], Any]:
+    """Make a converter that refuses values out of range; Spark expects a TypeError.
 
-    return convert
-
-
-def _seconds(value: Any) -> float:
-    number = _plain(value)
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not number > 0:
-        raise TypeError(f"timeout must be a positive number of seconds, got {value!r}")
-    return float(number)
-
-
-def _transport(value: Any) -> str:
-    if value not in FORMATS:
-        raise TypeError(f"transport must be one of {', '.join(FORMATS)}, got {value!r}")
-    return str(value)
-
-
-def _within_range(field: Field[Any]) -> Callable[[Any], Any]:
-    """What `gbun.config` admits, as it is: numbers, names, None, functions."""
-    admitted = field.metadata["range"]
+    `fit` checks the rules between parameters, and `gbun.train` on the workers checks all of them again.
+    """
+    takes_objects = isinstance(allowed, Choice) and allowed.objects
 
     def convert(value: Any) -> Any:
-        value = _plain(value)
-        if field.name == "random_state":
-            return None if value is None else seed_of(value)
-        if isinstance(value, str) and value.startswith("<"):
-            return value  # the name of a function, all that a file holds of it: `fit` asks for the function
-        if not admitted.admits(value):
-            raise TypeError(f"{field.name} must be {admitted}, got {value!r}")
+        value = value.item() if isinstance(value, np.generic) else value  # JSON cannot write NumPy's numbers
+        if name == "random_state":
+            return None if value is None else resolve_seed(value)
+        # A file has "<name>" in the place of a function; `fit` then asks for the function.
+        is_function_name = takes_objects and isinstance(value, str) and value.startswith("<")
+        if not allowed.admits(value) and not is_function_name:
+            raise TypeError(f"{name} must be {allowed}, got {value!r}")
         return value
 
     return convert
 
 
-def camel(name: str) -> str:
-    """
-    >>> camel("features_col"), camel("num_workers"), camel("timeout")
-    ('featuresCol', 'numWorkers', 'timeout')
-    """
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
+SPARK_PARAMETERS: dict[str, tuple[str, Callable[[Any], Any] | Range, Any]] = {
+    "featuresCol": (
+        "features: a column of vectors, of arrays of numbers or of strings (tokens), or a list of plain columns.",
+        _to_names,
+        "features",
+    ),
+    "categoricalCols": (
+        "which plain columns hold categories though their type is a number; strings always are.",
+        TypeConverters.toListString,
+        [],
+    ),
+    "numWorkers": (
+        "number of tasks that train together, each on its share of the rows. None: one for each task slot there is.",
+        Interval(1, math.inf, integral=True, optional=True),
+        None,
+    ),
+    "repartition": (
+        "whether rows are distributed evenly to the workers. False: they stay in their partitions, which must be as "
+        "many as workers.",
+        TypeConverters.toBoolean,
+        True,
+    ),
+    "checkpointPath": (
+        "a folder that every executor reaches under this name. With it Spark tries again if a worker is lost, and "
+        "training continues from the last checkpoint.",
+        _to_optional_string,
+        None,
+    ),
+    "checkpointInterval": ("rounds from one checkpoint to the next.", Interval(1, math.inf, integral=True), 10),
+    "timeout": (
+        "seconds of silence after which a worker counts as lost; also how long the driver waits, after executors were "
+        "lost, until there are slots for all workers again.",
+        Interval(0, math.inf, "neither"),
+        TIMEOUT,
+    ),
+    "transport": (
+        "number format in which workers send sums: 'float32', 'float64', or 'int16' for slow links.",
+        Choice(FORMATS),
+        "float32",
+    ),
+    "onProgress": (
+        "a function that the driver calls with a gbun.spark.RoundProgress of each round.",
+        TypeConverters.identity,
+        None,
+    ),
+}
+"""Parameters of the cluster: sentence, converter or range, default."""
 
-
-def _param(name: str, doc: str, converter: Callable[[Any], Any]) -> Any:
-    return Param(Params._dummy(), name, doc, typeConverter=converter)
-
-
-ELSEWHERE = {
+OTHER_LIBRARY_HINTS = {
     **dict.fromkeys(("max_depth", "max_leaves", "max_bin", "tree_method", "grow_policy", "gamma", "min_child_weight",
                      "subsample", "colsample_bytree"), "it is one of trees; n_neurons is the size of a round"),
     **dict.fromkeys(("missing", "enable_sparse_data_optim"), "leave it out: sparse vectors stay sparse"),
     "use_gpu": "say device='cuda'", "num_round": "say n_estimators", "class_weight": "give rows weights by weightCol",
     "xgb_model": "checkpointPath goes on from where a training was cut short",
 }  # fmt: skip
-"""Parameters that others have, and what to say instead."""
+"""Parameters of other libraries, and what to use instead."""
+
+
+def to_camel_case(name: str) -> str:
+    """
+    >>> to_camel_case("features_col"), to_camel_case("num_workers"), to_camel_case("timeout")
+    ('featuresCol', 'numWorkers', 'timeout')
+    """
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
-    return ELSEWHERE.get(name) or (f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known))
+    return OTHER_LIBRARY_HINTS.get(name) or (f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known))
 
 
-class GBUNParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasValidationIndicatorCol):
-    """Parameters of estimators and models for numbers and classes alike."""
-
-    featuresCol = _param(
-        "featuresCol",
-        "features: a column of vectors, of arrays of numbers or of strings (tokens), or a list of plain columns.",
-        _names,
-    )
-    categoricalCols = _param(
-        "categoricalCols",
-        "which plain columns hold categories though their type is a number; strings always are.",
-        TypeConverters.toListString,
-    )
-    numWorkers = _param(
-        "numWorkers",
-        "number of tasks that train together, each on its share of the rows. None: one for each task slot there is.",
-        _optional(_at_least_one("numWorkers")),
-    )
-    repartition = _param(
-        "repartition",
-        "whether rows are dealt out evenly to the workers. False: they stay in their partitions, which must be as many "
-        "as workers.",
-        TypeConverters.toBoolean,
-    )
-    checkpointPath = _param(
-        "checkpointPath",
-        "a folder that every executor reaches under this name. With it Spark tries again where a worker is lost, and "
-        "training goes on from the last checkpoint.",
-        _optional(TypeConverters.toString),
-    )
-    checkpointInterval = _param(
-        "checkpointInterval", "rounds from one checkpoint to the next.", _at_least_one("checkpointInterval")
-    )
-    timeout = _param(
-        "timeout",
-        "seconds of silence after which a worker is given up; also how long the driver waits, where executors were "
-        "lost, until there are slots for all workers again.",
-        _seconds,
-    )
-    transport = _param(
-        "transport", "how sums are written on the way: 'float32', 'float64', or 'int16' for slow links.", _transport
-    )
-    onProgress = _param(
-        "onProgress",
-        "a function that the driver calls with a gbun.spark.Report of each round.",
-        TypeConverters.identity,
-    )
+class GBUNParams(shared.HasLabelCol, shared.HasWeightCol, shared.HasPredictionCol, shared.HasValidationIndicatorCol):
+    """Parameters of all estimators and models."""
 
     def __init__(self) -> None:
         super().__init__()
         self._setDefault(
-            featuresCol="features", categoricalCols=[], numWorkers=None, repartition=True, checkpointPath=None,
-            checkpointInterval=10, timeout=TIMEOUT, transport="float32", onProgress=None,
+            **{name: default for name, (_, _, default) in SPARK_PARAMETERS.items()},
             **{field.name: field.default for field in parameter_fields()},
-        )  # fmt: skip
+        )
 
     def setParams(self: Self, **params: Any) -> Self:
-        """Set any parameters by name; those of Spark may be written with underscores, as xgboost.spark does."""
-        known, named = [param.name for param in self.params], dict[str, Any]()
-        for told, value in params.items():
-            name = told if told in known else camel(told)
+        """Set parameters by name; names of Spark may be written with underscores, as in xgboost.spark."""
+        known, values = [param.name for param in self.params], dict[str, Any]()
+        for key, value in params.items():
+            name = key if key in known else to_camel_case(key)
             if name not in known:
-                raise ValueError(f"unknown parameter {told!r}; {_hint(told, known)}")
-            if name in named:
-                raise ValueError(f"{name} is given twice, also as {told!r}")
-            named[name] = value
-        return self._set(**named)
+                raise ValueError(f"unknown parameter {key!r}; {_hint(key, known)}")
+            if name in values:
+                raise ValueError(f"{name} is given twice, also as {key!r}")
+            values[name] = value
+        return self._set(**values)
 
-    def given(self, name: str) -> Any:
-        """A parameter's value; None where it has none, or an empty name."""
+    def get_or_none(self, name: str) -> Any:
+        """Return the value of a parameter; None if it has none, or an empty name."""
         value = self.getOrDefault(name) if self.isDefined(name) else None
         return None if value == "" else value
 
     def training_parameters(self) -> dict[str, Any]:
-        """Those of gbun, as `gbun.train` takes them."""
+        """Return the parameters of `gbun.train`."""
         return {field.name: self.getOrDefault(field.name) for field in parameter_fields()}
 
 
-class ClassifierParams(GBUNParams, HasProbabilityCol, HasRawPredictionCol):
-    """Those of classifiers."""
+class ClassifierParams(GBUNParams, shared.HasProbabilityCol, shared.HasRawPredictionCol):
+    """Parameters of classifiers."""
 
 
-for _field in parameter_fields():
-    setattr(GBUNParams, _field.name, _param(_field.name, _field.metadata["sentence"], _within_range(_field)))
+for _name, _doc, _converter in [
+    *((name, doc, converter) for name, (doc, converter, _) in SPARK_PARAMETERS.items()),
+    *((field.name, field.metadata["sentence"], field.metadata["range"]) for field in parameter_fields()),
+]:
+    _convert = _converter if callable(_converter) else _within_range(_name, _converter)
+    setattr(GBUNParams, _name, Param(Params._dummy(), _name, _doc, typeConverter=_convert))
 
 
-def with_setters(cls: type[Self]) -> type[Self]:
-    """setFeaturesCol and the like, getFeaturesCol and the like, for the parameters that are called as Spark's are."""
-    of_gbun = {field.name for field in parameter_fields()}
+def add_accessors(cls: type[Self]) -> type[Self]:
+    """Add setFeaturesCol, getFeaturesCol and so on for the parameters with names in Spark's style."""
+    training_parameters = {field.name for field in parameter_fields()}
     for name in dir(cls):
-        if isinstance(getattr(cls, name), Param) and name not in of_gbun:
-            setter, getter = (f"{verb}{name[0].upper()}{name[1:]}" for verb in ("set", "get"))
-            if not hasattr(cls, setter):
-                setattr(cls, setter, _setter(name))
-            if not hasattr(cls, getter):
-                setattr(cls, getter, _getter(name))
+        if isinstance(getattr(cls, name), Param) and name not in training_parameters:
+            for verb, accessor in zip(("set", "get"), _make_accessors(name), strict=True):
+                accessor_name = f"{verb}{name[0].upper()}{name[1:]}"
+                if not hasattr(cls, accessor_name):
+                    setattr(cls, accessor_name, accessor)
     return cls
 
 
-def _setter(name: str) -> Callable[[Any, Any], Any]:
+def _make_accessors(name: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]:
     def setter(self: Any, value: Any) -> Any:
         return self._set(**{name: value})
 
-    setter.__doc__ = f"Set `{name}`."
-    return setter
-
-
-def _getter(name: str) -> Callable[[Any], Any]:
     def getter(self: Any) -> Any:
         return self.getOrDefault(name)
 
-    getter.__doc__ = f"The value of `{name}`."
-    return getter
+    setter.__doc__, getter.__doc__ = f"Set `{name}`.", f"Return the value of `{name}`."
+    return setter, getter

@@ -1,11 +1,8 @@
-"""Prediction on Spark: the model is broadcast once, and read once by each Python process that predicts."""
+"""Prediction on Spark: the model is broadcast once, and each Python process reads it once."""
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,105 +10,95 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import functions as spark_functions
 
-from gbun.model import Model, load_model
-from gbun.spark.rows import Columns, Matrix, reader
+from gbun.model import Model, model_from_bytes
+from gbun.spark.rows import InputColumns, VectorReader, make_reader
 
 PREDICTION, PROBABILITY, RAW = "prediction", "probability", "rawPrediction"
 functions: Any = spark_functions
-TYPES = {PREDICTION: "double", PROBABILITY: "array<double>", RAW: "array<double>"}
-PARTS = {
-    "vector": {
-        "type": pa.int8(),
-        "size": pa.int32(),
-        "indices": pa.list_(pa.int32()),
-        "values": pa.list_(pa.float64()),
-    },
-    "array": {"array": pa.list_(pa.float64())},
+NUMBERS = pa.list_(pa.float64())
+OUTPUT_TYPES = {
+    PREDICTION: ("double", pa.float64()),
+    PROBABILITY: ("array<double>", NUMBERS),
+    RAW: ("array<double>", NUMBERS),
+}
+"""The type of each output in Spark and in Arrow."""
+STRUCT_TYPES = {
+    "vector": {"type": pa.int8(), "size": pa.int32(), "indices": pa.list_(pa.int32()), "values": NUMBERS},
+    "array": {"array": NUMBERS},
     "tokens": {"tokens": pa.list_(pa.string())},
 }
-"""What the features' struct consists of; plain columns are numbers or strings."""
+"""Fields of the features' struct; plain columns are numbers or strings."""
 
-KEPT = 4  # models that a process keeps, those of a pipeline or of a comparison
+MAX_CACHED_MODELS = 4  # in a process: those of a pipeline or of a comparison
 
-_known: dict[bytes, Model] = {}
-"""The models that this process has predicted with last, by their digests."""
-
-
-def digest_of(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()
+_model_cache: dict[bytes, Model] = {}
+"""The models that this process has used last, by digest."""
 
 
-def model_from(content: bytes) -> Model:
-    """The model in the bytes of a `.gbun` file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.gbun"
-        path.write_bytes(content)
-        return load_model(path)
-
-
-def known_model(digest: bytes, content: bytes) -> Model:
-    """`model_from`, once in a process."""
-    model = _known.pop(digest, None) or model_from(content)
-    _known[digest] = model  # the last one comes last
-    for old in list(_known)[:-KEPT]:
-        _known.pop(old, None)
+def cached_model(digest: bytes, content: bytes) -> Model:
+    """Read a model once in a process; `digest` identifies its bytes."""
+    model = _model_cache.pop(digest, None) or model_from_bytes(content, "the broadcast model")
+    _model_cache[digest] = model  # the most recently used model is the last
+    for old in list(_model_cache)[:-MAX_CACHED_MODELS]:
+        _model_cache.pop(old, None)
     return model
 
 
-def predictor(broadcast: Any, columns: Columns, wanted: Sequence[str], n_jobs: int) -> Any:
-    """A function of Spark columns: features in one struct -> a struct of what is `wanted`.
+def make_predictor(broadcast: Any, columns: InputColumns, outputs: Sequence[str], n_jobs: int) -> Any:
+    """Make a function of Spark columns: features in one struct -> a struct of the `outputs`.
 
     `broadcast` has the digest and the bytes of a `.gbun` file.
     """
 
-    # What Spark asks of such functions is told by their annotations.
+    # Spark reads the kind of such a function from its annotations.
     def arrow(struct: pa.Array) -> pa.Array:
-        return predicted(known_model(*broadcast.value), struct, columns, wanted, n_jobs)
+        return predict_batch(cached_model(*broadcast.value), struct, columns, outputs, n_jobs)
 
     def pandas(struct: pd.DataFrame) -> pd.DataFrame:
-        found = arrow(_struct(struct, columns))
-        return pd.DataFrame({name: found.field(name).to_pandas() for name in wanted})  # type: ignore[no-any-return]
+        predicted = arrow(_to_struct(struct, columns))
+        return pd.DataFrame({name: predicted.field(name).to_pandas() for name in outputs})  # type: ignore[no-any-return]
 
-    schema = "struct<" + ", ".join(f"{name}: {TYPES[name]}" for name in wanted) + ">"
+    schema = "struct<" + ", ".join(f"{name}: {OUTPUT_TYPES[name][0]}" for name in outputs) + ">"
     if hasattr(functions, "arrow_udf"):  # Spark 4.1 and later
         return functions.arrow_udf(arrow, schema)
     return functions.pandas_udf(pandas, schema)
 
 
-def _struct(frame: pd.DataFrame, columns: Columns) -> Any:
-    """A struct that pandas holds as a frame, of the types it had: pandas makes floats of integers where some are null,
-    and of a batch of nulls nobody could tell that they are strings."""
-    types = PARTS.get(columns.kind, {})
+def _to_struct(frame: pd.DataFrame, columns: InputColumns) -> Any:
+    """Convert a frame that pandas made of a struct back to the struct, with its types.
+
+    pandas turns integers with nulls into floats, and a batch of nulls does not show that it has strings.
+    """
+    types = STRUCT_TYPES.get(columns.kind, {})
     arrays = []
     for name in frame.columns:
         plain = pa.float64() if pd.api.types.is_numeric_dtype(frame[name]) else pa.string()
         arrays.append(pa.Array.from_pandas(frame[name], type=types.get(name, plain)))
-    null = arrays[0].is_null() if columns.kind == "vector" else None  # whose type is null has no part
+    null = arrays[0].is_null() if columns.kind == "vector" else None  # a vector whose type is null is null
     return pa.StructArray.from_arrays(arrays, [str(name) for name in frame.columns], mask=null)
 
 
-def predicted(model: Model, struct: Any, columns: Columns, wanted: Sequence[str], n_jobs: int) -> Any:
-    """Predictions for the rows of a batch, of as many kinds as are wanted, from one pass through the model."""
+def predict_batch(model: Model, struct: Any, columns: InputColumns, outputs: Sequence[str], n_jobs: int) -> Any:
+    """Compute the `outputs` for the rows of a batch, from one pass through the model."""
     if not len(struct):
-        arrays = [pa.array([], pa.float64() if name == PREDICTION else pa.list_(pa.float64())) for name in wanted]
-        return pa.StructArray.from_arrays(arrays, list(wanted))
-    rows = reader(columns)
+        return pa.StructArray.from_arrays([pa.array([], OUTPUT_TYPES[name][1]) for name in outputs], list(outputs))
+    rows = make_reader(columns)
     rows.add(struct)
-    dense = isinstance(rows, Matrix) and Matrix.is_dense([rows.said()])
+    dense = isinstance(rows, VectorReader) and VectorReader.is_dense([rows.layout_stats()])
     try:
-        scores = model.decision_function(rows.rows(dense), n_jobs=n_jobs)
+        scores = model.decision_function(rows.take_rows(dense), n_jobs=n_jobs)
     except ValueError as error:
         raise ValueError(f"{error} ({columns})") from None
     scores = scores[:, None] if scores.ndim == 1 else scores
-    made = {
+    make = {
         PREDICTION: lambda: pa.array(model._prediction(scores).astype(np.float64)),
-        PROBABILITY: lambda: _lists(model._probabilities(scores)),
-        # One score tells two classes apart: Spark's evaluators want a number for each.
-        RAW: lambda: _lists(np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores),
+        PROBABILITY: lambda: _to_lists(model._probabilities(scores)),
+        # Two classes have one score; Spark's evaluators want a number for each class.
+        RAW: lambda: _to_lists(np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores),
     }
-    return pa.StructArray.from_arrays([made[name]() for name in wanted], list(wanted))
+    return pa.StructArray.from_arrays([make[name]() for name in outputs], list(outputs))
 
 
-def _lists(matrix: Any) -> Any:
+def _to_lists(matrix: Any) -> Any:
     offsets = pa.array(np.arange(0, matrix.size + 1, matrix.shape[1]), pa.int32())
     return pa.ListArray.from_arrays(offsets, pa.array(matrix.reshape(-1).astype(np.float64)))

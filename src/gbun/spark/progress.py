@@ -1,6 +1,6 @@
-"""How the driver hears of a training's progress while it runs: lines of JSON through a socket, from the first worker.
+"""Progress reports from the first worker to the driver while training runs: lines of JSON through a socket.
 
-It is a courtesy: where the driver cannot be reached, training goes on without.
+Reports are best effort: training continues without them where the driver cannot be reached.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gbun.callbacks import Callback, Evaluations, RoundReport
 if TYPE_CHECKING:
     from gbun.boosting import Training
 
-PATIENCE = 3.0  # seconds that a worker waits for the driver, once
+DRIVER_TIMEOUT = 3.0  # seconds that a worker waits for the driver, once
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where the driver listens, and the word by which it knows its own workers."""
+class ListenerAddress:
+    """Where the driver listens, and the token by which it recognises its workers."""
 
     host: str
     port: int
@@ -32,10 +32,21 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Report:
-    """A round that is done: its number (from 0), of how many at most, the metrics, the seconds since the start.
+class RoundProgress:
+    """A finished round, for `onProgress`.
 
-    `trial`: the training on part of the rows that finds the number of rounds; the one on all rows comes after it.
+    Attributes
+    ----------
+    round : int
+        Number of the round, from 0.
+    n_rounds : int
+        The largest number of rounds there can be.
+    evaluations : dict
+        {evaluation set: {metric: value}}.
+    seconds : float
+        Seconds since the first round began.
+    trial : bool
+        True in the training on part of the rows that chooses the number of rounds; training on all rows follows it.
     """
 
     round: int
@@ -50,41 +61,41 @@ class Report:
         return f"{name} {self.round + 1} of {self.n_rounds}, {self.seconds:.1f} s  {'  '.join(values)}".rstrip()
 
 
-class Progress(Callback):
-    """Sends a report of each round to the driver; `unheard` says why, if it could not."""
+class ProgressSender(Callback):
+    """Sends a report of each round to the driver; `progress_error` is the reason if that failed."""
 
     during_trial = True
 
-    def __init__(self, listener: Address | None) -> None:
-        self.unheard, self._n_rounds = "", 0
+    def __init__(self, listener: ListenerAddress | None) -> None:
+        self.progress_error, self._n_rounds = "", 0
         self._socket: socket.socket | None = None
-        if listener is not None:
-            self._try(lambda: self._connect(listener))
+        if listener is None:
+            return
+        try:
+            self._socket = socket.create_connection((listener.host, listener.port), DRIVER_TIMEOUT)
+        except OSError as error:
+            self._give_up(error)
+        self._send(listener.token)
 
     def before_training(self, training: Training, n_rounds: int) -> None:
         self._n_rounds = n_rounds
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
-        if report.round < training.n_known:
-            return False  # of a checkpoint: the driver has heard of it
-        told = Report(report.round, self._n_rounds, report.evaluations, report.seconds, training.trial)
-        self._try(lambda: self._send(json.dumps(asdict(told))))
+        if report.round >= training.n_resumed:  # the driver knows the rounds of a checkpoint
+            progress = RoundProgress(report.round, self._n_rounds, report.evaluations, report.seconds, training.trial)
+            self._send(json.dumps(asdict(progress)))
         return False
-
-    def _connect(self, listener: Address) -> None:
-        self._socket = socket.create_connection((listener.host, listener.port), PATIENCE)
-        self._send(listener.token)
 
     def _send(self, line: str) -> None:
         if self._socket is not None:
-            self._socket.sendall(line.encode() + b"\n")
+            try:
+                self._socket.sendall(line.encode() + b"\n")
+            except OSError as error:
+                self._give_up(error)
 
-    def _try(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except OSError as error:  # the driver has other worries; training goes on
-            self.unheard = f"{type(error).__name__}: {error}"
-            self.close()
+    def _give_up(self, error: OSError) -> None:
+        self.progress_error = f"{type(error).__name__}: {error}"
+        self.close()
 
     def close(self) -> None:
         if self._socket is not None:
@@ -92,20 +103,19 @@ class Progress(Callback):
             self._socket = None
 
 
-class Listener:
-    """The driver's end: calls `heard` with each report, in a thread of its own."""
+class ProgressListener:
+    """The driver's end of the socket: calls `on_report` with each report, in a thread."""
 
-    def __init__(self, host: str, heard: Callable[[Report], None]) -> None:
-        self._heard, self._token = heard, secrets.token_hex(16)
+    def __init__(self, host: str, on_report: Callable[[RoundProgress], None]) -> None:
+        self._on_report, self._token = on_report, secrets.token_hex(16)
         try:
             self._server = socket.create_server((host, 0))
-        except OSError:  # a name by which others know this machine, not an address of its own
+        except OSError:  # a name that other machines use for this one, not an address of it
             self._server = socket.create_server(("", 0))
-        self.address = Address(host, self._server.getsockname()[1], self._token)
-        self._busy: list[tuple[threading.Thread, socket.socket]] = []
+        self.address = ListenerAddress(host, self._server.getsockname()[1], self._token)
+        self._connections: list[tuple[threading.Thread, socket.socket]] = []
         self._closed = False
-        self._thread = threading.Thread(target=self._accept, name="gbun-progress", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._accept, name="gbun-progress", daemon=True).start()
 
     def _accept(self) -> None:
         while True:
@@ -113,12 +123,12 @@ class Listener:
                 connection, _ = self._server.accept()
             except OSError:
                 return  # closed
-            reading = threading.Thread(target=self._read, args=(connection,), name="gbun-progress", daemon=True)
-            self._busy.append((reading, connection))
-            reading.start()
+            reader = threading.Thread(target=self._read, args=(connection,), name="gbun-progress", daemon=True)
+            self._connections.append((reader, connection))
+            reader.start()
 
     def _read(self, connection: socket.socket) -> None:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(DRIVER_TIMEOUT)
         with connection, connection.makefile("r", encoding="utf-8") as lines:
             try:
                 known = secrets.compare_digest(lines.readline(100).strip().encode(), self._token.encode())
@@ -126,18 +136,18 @@ class Listener:
                 for line in lines if known else ():
                     if self._closed:
                         return
-                    self._heard(Report(**json.loads(line)))
+                    self._on_report(RoundProgress(**json.loads(line)))
             except (OSError, ValueError, TypeError):
-                return  # cut short, or not one of ours
+                return  # the connection broke, or the sender is not one of our workers
 
     def close(self) -> None:
-        """What has been sent is still read, for a while; what comes later nobody hears."""
-        with suppress(OSError):  # some systems refuse it to a socket that only listens; closing is enough there
+        """Stop listening. Reports sent before are still read for a short time; later ones are ignored."""
+        with suppress(OSError):  # some systems refuse this for a listening socket; closing it is enough there
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        for reading, _ in self._busy:
-            reading.join(PATIENCE)
+        for reader, _ in self._connections:
+            reader.join(DRIVER_TIMEOUT)
         self._closed = True
-        for _, connection in self._busy:
-            with suppress(OSError):  # it has gone by itself
+        for _, connection in self._connections:
+            with suppress(OSError):  # closed by its reader
                 connection.shutdown(socket.SHUT_RDWR)

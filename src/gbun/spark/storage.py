@@ -1,7 +1,7 @@
-"""Estimators and models in files: JSON for parameters, and beside them the model's `.gbun` file. No pickle.
+"""Estimators and models in files: JSON for parameters, and the model's `.gbun` file beside it. No pickle.
 
-Files go through Spark, so that a path may be of any file system that it knows. On a plain one, `gbun.load_model` reads
-`model.gbun` without Spark.
+Spark reads and writes the files, so that a path may be of any file system that it supports. On a local one,
+`gbun.load_model` reads `model.gbun` without Spark.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from typing import Any
 
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
 
-from gbun.spark.worker import words
+from gbun.model import model_from_bytes
+from gbun.spark.worker import to_json
 
-FILE = "model.gbun"
+MODEL_FILE = "model.gbun"
+CHUNK = 2**22  # bytes that are handed to Java at once
 
 
-class Stored(MLReadable, MLWritable):  # type: ignore[type-arg]
-    """What can be saved and loaded. Of functions among the parameters, files hold the names."""
+class SavedInFiles(MLReadable, MLWritable):  # type: ignore[type-arg]
+    """Estimators and models that can be saved and loaded. Files hold the names of functions among the parameters."""
 
     def write(self) -> MLWriter:
         return _Writer(self)
@@ -33,11 +35,18 @@ class _Writer(MLWriter):
 
     def saveImpl(self, path: str) -> None:
         context = self.sparkSession.sparkContext
-        given = {param.name: words(value) for param, value in self.instance._paramMap.items()}
-        DefaultParamsWriter.saveMetadata(self.instance, path, context, paramMap=given)
+        values = {param.name: to_json(value) for param, value in self.instance._paramMap.items()}
+        DefaultParamsWriter.saveMetadata(self.instance, path, context, paramMap=values)
         content = getattr(self.instance, "_content", None)
-        if content is not None:
-            _write(context, f"{path}/{FILE}", content)
+        if content is None:
+            return
+        hadoop_path, file_system = _hadoop_path(context, f"{path}/{MODEL_FILE}")
+        out = file_system.create(hadoop_path, True)
+        try:
+            for first in range(0, len(content), CHUNK):
+                out.write(content[first : first + CHUNK])
+        finally:
+            out.close()
 
 
 class _Reader(MLReader):  # type: ignore[type-arg]
@@ -52,40 +61,28 @@ class _Reader(MLReader):  # type: ignore[type-arg]
             raise ValueError(f"{path} holds a {metadata['class']}, not a {wanted}")
         instance: Any = self.cls()
         instance._resetUid(metadata["uid"])
-        if metadata["paramMap"].get("onProgress") is not None:
-            metadata["paramMap"]["onProgress"] = None  # whoever loads it says who is to be told
-        nothing = [name for name, value in metadata["paramMap"].items() if value is None]
-        instance._set(**{name: metadata["paramMap"].pop(name) for name in nothing})  # Spark's converters refuse None
+        values = metadata["paramMap"]
+        if values.get("onProgress") is not None:
+            values["onProgress"] = None  # a function, of which the file has the name only
+        # Spark's converters refuse None.
+        instance._set(**{name: values.pop(name) for name in [n for n, value in values.items() if value is None]})
         DefaultParamsReader.getAndSetParams(instance, metadata)
         if not hasattr(instance, "fit"):
-            instance._content = self._content(path)
-            try:
-                instance.get_booster()
-            except ValueError as error:
-                raise ValueError(f"{path}/{FILE}: {str(error).split(': ', 1)[-1]}") from None
+            instance._content = self._read_content(path)
+            instance._booster = model_from_bytes(instance._content, f"{path}/{MODEL_FILE}")
         return instance
 
-    def _content(self, path: str) -> bytes:
-        file, found = f"{path}/{FILE}", None
-        where, system = _place(self.sparkSession.sparkContext, file)
-        if system.exists(where):
-            found = self.sparkSession.read.format("binaryFile").load(file).select("content").first()
-        if found is None:
-            raise ValueError(f"{path} has no {FILE}: it was not written completely")
-        return bytes(found[0])
+    def _read_content(self, path: str) -> bytes:
+        file, row = f"{path}/{MODEL_FILE}", None
+        hadoop_path, file_system = _hadoop_path(self.sparkSession.sparkContext, file)
+        if file_system.exists(hadoop_path):
+            row = self.sparkSession.read.format("binaryFile").load(file).select("content").first()
+        if row is None:
+            raise ValueError(f"{path} has no {MODEL_FILE}: it was not written completely")
+        return bytes(row[0])
 
 
-def _place(context: Any, path: str) -> tuple[Any, Any]:
-    """A path in Hadoop's terms, and the file system it is of."""
-    where = context._jvm.org.apache.hadoop.fs.Path(path)
-    return where, where.getFileSystem(context._jsc.hadoopConfiguration())
-
-
-def _write(context: Any, path: str, content: bytes) -> None:
-    where, system = _place(context, path)
-    out = system.create(where, True)
-    try:
-        for first in range(0, len(content), 2**22):
-            out.write(content[first : first + 2**22])
-    finally:
-        out.close()
+def _hadoop_path(context: Any, path: str) -> tuple[Any, Any]:
+    """Return Hadoop's object for a path, and its file system."""
+    hadoop_path = context._jvm.org.apache.hadoop.fs.Path(path)
+    return hadoop_path, hadoop_path.getFileSystem(context._jsc.hadoopConfiguration())

@@ -1,6 +1,6 @@
-"""What one worker of a training on Spark does: meet the others, read its rows, train with them, tell how it went.
+"""The work of one worker of a training on Spark: connect to the other workers, read rows, train, return an outcome.
 
-`work` is all of it. It knows nothing of Spark but what a `Meeting` offers, so that it can be tried without.
+`work` does all of this. It knows Spark only through a `Rendezvous`, so that tests can run it without Spark.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,253 +17,270 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from gbun.agreement import decided, together
+from gbun.agreement import decide_at_root, run_or_raise_everywhere
 from gbun.arrays import load_torch
 from gbun.callbacks import Callback, Checkpoint, History
 from gbun.collectives import Collective, Solo, WorkerError
-from gbun.distributed import connected
-from gbun.launcher import CONNECTING, TIMEOUT
-from gbun.model import Model
-from gbun.problem import A_WORKERS_OWN, Dataset
-from gbun.spark.progress import Address, Progress
-from gbun.spark.rows import Columns, Matrix, Share, read
+from gbun.distributed import connect_workers
+from gbun.launcher import CONNECT_TIMEOUT, TIMEOUT
+from gbun.problem import LOCAL_PARAMETERS, Dataset
+from gbun.spark.progress import ListenerAddress, ProgressSender
+from gbun.spark.rows import InputColumns, VectorReader, WorkerRows, read_batches
 from gbun.training import train
 
 VALIDATION = "validation"
-"""What the evaluation set is called that validationIndicatorCol sets aside."""
-LAST_WORDS = timedelta(seconds=10)  # twice the time between two looks at the record of failures
+"""Name of the evaluation set that validationIndicatorCol selects."""
+FAILURE_GRACE = timedelta(seconds=10)  # twice the interval at which workers look for failures of others
 
 
 @dataclass(frozen=True)
-class Job:
-    """What all workers of a training are told."""
+class TrainingJob:
+    """A training as the driver sends it to all workers."""
 
     parameters: Mapping[str, Any]
     task: str
-    columns: Columns
+    columns: InputColumns
     timeout: float = TIMEOUT
     transport: str = "float32"
-    checkpoints: str | None = None
-    every: int = 10
-    listener: Address | None = None
+    checkpoint_folder: str | None = None
+    checkpoint_every: int = 10
+    listener: ListenerAddress | None = None
     n_workers: int | None = None
-    """How many workers there are to be; None: as many as meet."""
-    identity: str = ""
-    """A digest of the parameters, made where they come from: a checkpoint is of one training only."""
+    """The expected number of workers; None: any."""
+    parameters_digest: str = ""
+    """A digest of the parameters, made by the driver, by which a checkpoint belongs to one training only."""
 
 
-class Meeting(Protocol):
-    """Where workers meet before they have a network of their own: who they are, and one word to each other."""
+class Rendezvous(Protocol):
+    """Where workers exchange addresses before they have connections."""
 
     @property
     def rank(self) -> int: ...
 
     @property
     def hosts(self) -> Sequence[str]:
-        """The machine of each worker, by which it can be reached."""
+        """The host of each worker, in rank order."""
 
-    def tell(self, text: str) -> list[str]:
-        """What every worker says, in rank order."""
+    def all_gather(self, text: str) -> list[str]:
+        """Return the texts of all workers, in rank order."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it went for one worker. The first one has the model, if no worker failed."""
+    """The result of one worker. Rank 0 has the model, if no worker failed."""
 
     rank: int
     rows: int = 0
-    watched: int = 0
+    validation_rows: int = 0
     seconds: float = 0.0
-    resumed: int = 0
+    resumed_rounds: int = 0
     """Rounds that were taken from a checkpoint."""
     checkpoint: str | None = None
-    """The file of the first worker's checkpoints: it holds the whole model now, until the driver has it as well."""
-    unheard: str = ""
-    """Why the driver could not be told of the progress."""
+    """On rank 0, the checkpoint file. It now holds the whole model, until the driver has received the model."""
+    progress_error: str = ""
+    """Why progress could not be reported to the driver."""
     history: Mapping[str, Any] = field(default_factory=dict)
     error: Mapping[str, str] | None = None
     model: bytes | None = None
 
 
-def work(batches: Iterable[Any], meeting: Meeting, job: Job) -> Outcome:
-    """Train on this worker's rows, Arrow batches, together with all workers that come to the `meeting`.
+def work(batches: Iterable[Any], rendezvous: Rendezvous, job: TrainingJob) -> Outcome:
+    """Train on the rows of this worker, together with all workers of the `rendezvous`.
 
-    An error of this worker, or of another one, is told as its outcome: Spark has no reason to try again. Where a worker
-    is lost, this one raises: Spark ends the others, and may try again.
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+        Rows of this worker, with the columns that `gbun.spark.rows` names.
+    rendezvous : Rendezvous
+    job : TrainingJob
+
+    Returns
+    -------
+    Outcome
+        An error of this worker or of another one is part of the outcome, so that Spark does not try again.
+
+    Raises
+    ------
+    WorkerError
+        A worker was lost. Spark then ends the others, and may try again.
     """
     began = perf_counter()
     try:
-        with _together(meeting, job) as collective:
-            outcome = _trained(batches, collective, job)
+        with _connect_workers(rendezvous, job) as collective:
+            outcome = _train_on_batches(batches, collective, job)
         return replace(outcome, seconds=perf_counter() - began)
     except Exception as error:
+        failed_rank = error.rank if isinstance(error, WorkerError) else None
         if isinstance(error, WorkerError) and error.lost:
-            raise _with_host(error, meeting.hosts).with_traceback(error.__traceback__) from None
-        # Whoever only follows has nothing to tell but who it was.
-        whose = error.rank if isinstance(error, WorkerError) and error.rank is not None else meeting.rank
-        told = {"whose": str(whose), "kind": type(error).__name__, "text": str(error), "trace": traceback.format_exc()}
-        return Outcome(meeting.rank, seconds=perf_counter() - began, error=told)
+            host = "" if failed_rank is None else host_note(failed_rank, rendezvous.hosts[failed_rank])
+            raise WorkerError(f"{error}{host}", failed_rank, lost=True).with_traceback(error.__traceback__) from None
+        error_record = {
+            "failed_rank": str(rendezvous.rank if failed_rank is None else failed_rank),
+            "kind": type(error).__name__,
+            "text": str(error),
+            "trace": traceback.format_exc(),
+        }
+        return Outcome(rendezvous.rank, seconds=perf_counter() - began, error=error_record)
 
 
-def _with_host(error: WorkerError, hosts: Sequence[str]) -> WorkerError:
-    """The same error, which tells the machine of the worker that is lost."""
-    if error.rank is None:
-        return error
-    return WorkerError(f"{error} (worker {error.rank} was on host {hosts[error.rank]})", error.rank, lost=True)
+def host_note(rank: int, host: str) -> str:
+    """Return the end of an error message that names the host of a worker, if it is known."""
+    return f" (worker {rank} was on host {host})" if host else ""
 
 
-# Meeting
+# Connections
 
 
 @contextmanager
-def _together(meeting: Meeting, job: Job) -> Iterator[Collective]:
-    """The network of the workers, while they train."""
-    rank, size = meeting.rank, len(meeting.hosts)
-    if job.checkpoints is not None and job.n_workers is not None and size < job.n_workers:
-        # Where Spark hears that a worker is through after it heard that another was lost, it repeats the other's task
-        # alone. A failure now makes it repeat all.
+def _connect_workers(rendezvous: Rendezvous, job: TrainingJob) -> Iterator[Collective]:
+    """Connect the workers while they train."""
+    rank, size = rendezvous.rank, len(rendezvous.hosts)
+    if job.checkpoint_folder is not None and job.n_workers is not None and size < job.n_workers:
+        # If one worker ends after another was lost, Spark repeats the task of the lost one alone. A failure here makes
+        # Spark repeat all tasks.
         raise WorkerError(f"Spark made {size} tasks for {job.n_workers} workers, one having been lost", lost=True)
     if job.n_workers not in (None, size):
         raise ValueError(
             f"numWorkers={job.n_workers} workers are to train, but Spark made {size} tasks of the rows; "
             f"leave repartition=True, or repartition({job.n_workers}) the data frame"
         )
-    if size == 1:
+    if size == 1:  # no store, and no need for torch
         yield Solo()
         return
     wait = timedelta(seconds=job.timeout)
-    host, store = _opened(meeting, wait)
+    host, store = _open_store(rendezvous, wait)
     try:
-        with connected(store, rank, size, job.timeout, job.transport, host=host) as courier:
-            yield courier
+        with connect_workers(store, rank, size, job.timeout, job.transport, host=host) as collective:
+            yield collective
     except WorkerError as error:
-        if error.lost:  # who is lost will not come to read, and the others look there every now and then
-            wait = min(wait, LAST_WORDS)
+        if error.lost:  # the lost worker will not read the store, and the others look there regularly
+            wait = min(wait, FAILURE_GRACE)
         raise
     finally:
-        # The first worker keeps the store: it stays until all have read there why they fail.
+        # The store lives on worker 0, which keeps it open until all have read the reason of a failure there.
         with suppress(RuntimeError):
             store.set(f"gone/{rank}", "")
             if rank == 0:
-                store.wait([f"gone/{other}" for other in range(size)], wait)
+                store.wait([f"gone/{peer}" for peer in range(size)], wait)
 
 
-def _opened(meeting: Meeting, wait: timedelta) -> tuple[str, Any]:
-    """This worker's address, and the store of the first worker. Whatever happens, all are told of it: nobody waits."""
-    first, failure, said = meeting.rank == 0, None, dict[str, Any]()
+def _open_store(rendezvous: Rendezvous, wait: timedelta) -> tuple[str, Any]:
+    """Return the address of this worker and the store of worker 0.
+
+    A worker that fails here sends its error in the place of its address, so that no worker waits for it.
+    """
+    rank, size = rendezvous.rank, len(rendezvous.hosts)
+    failure, message, store = None, dict[str, Any](), None
     try:
         dist = load_torch("training on several workers").distributed
-        host = own_address(meeting.hosts, meeting.rank)
-        patience = max(wait, CONNECTING)
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=patience) if first else None
-        said = {"host": host, "port": store.port if store else 0}
+        host = find_local_address(rendezvous.hosts, rank)
+        patience = max(wait, CONNECT_TIMEOUT)
+        if rank == 0:
+            store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=patience)
+        message = {"host": host, "port": store.port if store else 0}
     except Exception as error:
-        failure, said = error, {"error": f"{type(error).__name__}: {error}"}
+        failure, message = error, {"error": f"{type(error).__name__}: {error}"}
     try:
-        told = [json.loads(text) for text in meeting.tell(json.dumps(said))]
+        received = [json.loads(text) for text in rendezvous.all_gather(json.dumps(message))]
     except Exception as error:
-        why = f"worker {meeting.rank} of {len(meeting.hosts)} did not meet the others: {error}"
-        raise WorkerError(why, meeting.rank, lost=True) from error
+        raise WorkerError(f"worker {rank} of {size} did not meet the others: {error}", rank, lost=True) from error
     if failure is not None:
         raise failure
-    for rank, one in enumerate(told):
-        if "error" in one:
-            raise WorkerError(f"worker {rank} of {len(told)} failed: {one['error']}", rank)
+    for peer, answer in enumerate(received):
+        if "error" in answer:
+            raise WorkerError(f"worker {peer} of {size} failed: {answer['error']}", peer)
     if store is None:
+        root = received[0]
         try:
-            store = dist.TCPStore(told[0]["host"], told[0]["port"], timeout=patience)
+            store = dist.TCPStore(root["host"], root["port"], timeout=patience)
         except RuntimeError as error:
-            why = f"cannot reach worker 0 at {told[0]['host']} port {told[0]['port']}: {str(error).splitlines()[0]}"
-            raise WorkerError(f"worker {meeting.rank} of {len(told)} {why}", meeting.rank, lost=True) from error
+            reason = f"cannot reach worker 0 at {root['host']} port {root['port']}: {str(error).splitlines()[0]}"
+            raise WorkerError(f"worker {rank} of {size} {reason}", rank, lost=True) from error
     store.set_timeout(wait)
     return host, store
 
 
-def own_address(hosts: Sequence[str], rank: int) -> str:
-    """The address by which the other workers reach this one.
+def find_local_address(hosts: Sequence[str], rank: int) -> str:
+    """Return the address by which the other workers reach this one.
 
-    >>> own_address(["127.0.0.1", "127.0.0.1"], 1)
+    >>> find_local_address(["127.0.0.1", "127.0.0.1"], 1)
     '127.0.0.1'
     """
-    own, other = hosts[rank], next((host for host in hosts if host != hosts[rank]), None)
+    local, other = hosts[rank], next((host for host in hosts if host != hosts[rank]), None)
     try:
         if other is None:
-            return socket.gethostbyname(own)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:  # nothing is sent
-            asked.connect((other, 9))
-            return str(asked.getsockname()[0])
+            return socket.gethostbyname(local)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
+            probe.connect((other, 9))
+            return str(probe.getsockname()[0])
     except OSError:
-        return own
+        return local
 
 
 # Training
 
 
-def _trained(batches: Iterable[Any], collective: Collective, job: Job) -> Outcome:
-    own, watched = together(collective, lambda: read(batches, job.columns))
-    if watched is not None:
-        decided(collective, [own.n_rows, watched.n_rows], lambda said: _check_divided(said, job.columns.indicator))
+def _train_on_batches(batches: Iterable[Any], collective: Collective, job: TrainingJob) -> Outcome:
+    train_rows, valid_rows = run_or_raise_everywhere(collective, lambda: read_batches(batches, job.columns))
+    if valid_rows is not None:
+        n_rows, indicator = [train_rows.n_rows, valid_rows.n_rows], job.columns.indicator
+        decide_at_root(collective, n_rows, lambda row_counts: _check_split(row_counts, indicator))
     dense = True
-    if isinstance(own.features, Matrix):
-        dense = decided(collective, own.features.said(), Matrix.is_dense)
-    path = _checkpoint_path([own, *([] if watched is None else [watched])], collective, job)
-    first = collective.rank == 0
-    history, callbacks = History(), list[Callback]()
-    progress = Progress(job.listener if first else None)
+    if isinstance(train_rows.features, VectorReader):
+        dense = decide_at_root(collective, train_rows.features.layout_stats(), VectorReader.is_dense)
+    path = _checkpoint_path([train_rows] if valid_rows is None else [train_rows, valid_rows], collective, job)
+    is_root = collective.rank == 0
+    history, progress = History(), ProgressSender(job.listener if is_root else None)
+    callbacks: list[Callback] = [history, progress]
     if path is not None:
-        callbacks.append(Checkpoint(path, job.every))
-    data = _dataset(own, dense)
-    evals = {} if watched is None else {VALIDATION: _dataset(watched, dense)}
+        callbacks.append(Checkpoint(path, job.checkpoint_every))
+    data = _dataset(train_rows, dense)
+    evals = {} if valid_rows is None else {VALIDATION: _dataset(valid_rows, dense)}
     try:
         model = train(
-            job.parameters, data, evals=evals, callbacks=[history, progress, *callbacks], task=job.task, resume=path,
-            collective=collective,
-        )  # fmt: skip
+            job.parameters, data, evals=evals, callbacks=callbacks, task=job.task, resume=path, collective=collective
+        )
     finally:
         progress.close()
     return Outcome(
         collective.rank,
-        own.n_rows,
-        0 if watched is None else watched.n_rows,
-        resumed=history.n_known,
-        checkpoint=str(path) if first and path is not None else None,
-        unheard=progress.unheard,
+        train_rows.n_rows,
+        0 if valid_rows is None else valid_rows.n_rows,
+        resumed_rounds=history.n_resumed,
+        checkpoint=str(path) if is_root and path is not None else None,
+        progress_error=progress.progress_error,
         history={"evals_result": history.values, "start": history.start, "seconds": history.seconds},
-        model=_written(model) if first else None,
+        model=model.to_bytes() if is_root else None,
     )
 
 
-def _check_divided(said: Sequence[Any], indicator: str | None) -> None:
-    """Some rows of all workers are to train on, and some to evaluate on."""
-    learnt_from, watched = (sum(counts) for counts in zip(*said, strict=True))
-    if watched and not learnt_from:
+def _check_split(row_counts: Sequence[Any], indicator: str | None) -> None:
+    """Check that there are rows to train on and rows to evaluate on."""
+    n_train, n_valid = (sum(counts) for counts in zip(*row_counts, strict=True))
+    if n_valid and not n_train:
         raise ValueError(f"validationIndicatorCol={indicator!r} is true in every row: none is left to train on")
-    if learnt_from and not watched:
+    if n_train and not n_valid:
         raise ValueError(f"validationIndicatorCol={indicator!r} is true in no row: none is left to evaluate on")
 
 
-def _dataset(share: Share, dense: bool) -> Dataset:
-    return Dataset(share.features.rows(dense), share.target(), share.weight())
-
-
-def _written(model: Model) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.gbun"
-        model.save_model(path)
-        return path.read_bytes()
+def _dataset(rows: WorkerRows, dense: bool) -> Dataset:
+    return Dataset(rows.features.take_rows(dense), rows.take_target(), rows.take_weight())
 
 
 # Checkpoints
 
 
-def _checkpoint_path(sets: Sequence[Share], collective: Collective, job: Job) -> Path | None:
-    """The file that goes with what is trained, parameters and rows: no other training goes on from it."""
-    if job.checkpoints is None:
+def _checkpoint_path(row_sets: Sequence[WorkerRows], collective: Collective, job: TrainingJob) -> Path | None:
+    """Return the checkpoint file of this training; its name is a digest of the parameters and the rows."""
+    if job.checkpoint_folder is None:
         return None
-    own = [share.fingerprint() for share in sets]
-    fingerprint = decided(collective, own, lambda said: [sum(each) % 2**64 for each in zip(*said, strict=True)])
-    text = json.dumps([job.identity, job.task, asdict(job.columns), fingerprint], sort_keys=True)
-    folder = Path(job.checkpoints)
+    fingerprints = decide_at_root(
+        collective,
+        [rows.fingerprint() for rows in row_sets],
+        lambda gathered: [sum(column) % 2**64 for column in zip(*gathered, strict=True)],
+    )
+    text = json.dumps([job.parameters_digest, job.task, asdict(job.columns), fingerprints], sort_keys=True)
+    folder = Path(job.checkpoint_folder)
     if collective.rank == 0:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -275,33 +291,35 @@ def _checkpoint_path(sets: Sequence[Share], collective: Collective, job: Job) ->
     return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.gbun"
 
 
-def identity(parameters: Mapping[str, Any], pickled: Callable[[Any], bytes]) -> str:
-    """A digest of parameters that changes with what functions among them do; at worst it changes without need."""
-    told = {n: _of(v, pickled) for n, v in parameters.items() if n not in A_WORKERS_OWN or n == "random_state"}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+def digest_parameters(parameters: Mapping[str, Any], dumps: Callable[[Any], bytes]) -> str:
+    """Compute a digest of parameters, and of the code of functions among them; at worst it changes without need."""
+    values = {
+        n: _digest_value(v, dumps) for n, v in parameters.items() if n not in LOCAL_PARAMETERS or n == "random_state"
+    }
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _of(value: Any, pickled: Callable[[Any], bytes]) -> Any:
+def _digest_value(value: Any, dumps: Callable[[Any], bytes]) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_of(one, pickled) for one in value]
+        return [_digest_value(item, dumps) for item in value]
     if value is None or isinstance(value, (str, int, float)):
         return value
-    digest = hashlib.sha256(pickled(value))
+    digest = hashlib.sha256(dumps(value))
     code = getattr(getattr(value, "function", value), "__code__", None)
-    if code is not None:  # of a module's function, what is pickled is the name
-        constants = [one for one in code.co_consts if one is None or isinstance(one, (int, float, str))]
+    if code is not None:  # functions of a module are pickled by name only
+        constants = [const for const in code.co_consts if const is None or isinstance(const, (int, float, str))]
         digest.update(code.co_code + repr((constants, code.co_names)).encode())
-    return [words(value), digest.hexdigest()]
+    return [to_json(value), digest.hexdigest()]
 
 
-def words(value: Any) -> Any:
-    """A parameter's value as JSON can write it; of a function, and of others' objects, what they are called.
+def to_json(value: Any) -> Any:
+    """Convert a parameter's value to JSON types; functions and other objects become their names.
 
-    >>> words([0.5, None, words])
-    [0.5, None, '<words>']
+    >>> to_json([0.5, None, to_json])
+    [0.5, None, '<to_json>']
     """
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, (list, tuple)):
-        return [words(one) for one in value]
+        return [to_json(item) for item in value]
     return f"<{getattr(value, '__name__', type(value).__name__)}>"

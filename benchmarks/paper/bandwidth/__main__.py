@@ -1,5 +1,0 @@
-from benchmarks.paper.bandwidth import EXPERIMENT
-from benchmarks.paper.experiment import main
-
-if __name__ == "__main__":
-    main(EXPERIMENT)

@@ -1,5 +1,0 @@
-from benchmarks.paper.experiment import main
-from benchmarks.paper.scaling import EXPERIMENT
-
-if __name__ == "__main__":
-    main(EXPERIMENT)

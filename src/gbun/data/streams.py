@@ -1,0 +1,202 @@
+"""Files as byte streams, compressed or not, and the range of lines that one of several workers reads."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import errno
+import gzip
+import lzma
+import os
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+Share: TypeAlias = tuple[int, int]
+"""(rank, size): the part of worker `rank` of `size`."""
+
+WHOLE_FILE: Share = (0, 1)
+
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+MAGIC_BYTES = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00"}
+
+_BLOCK_SIZE = 1 << 14  # bytes read at a time to find a line end
+# What readers of numpy, zip and parquet raise on damaged content.
+_READ_ERRORS = (
+    *(EOFError, LookupError, NotImplementedError, OSError, OverflowError, SyntaxError, TypeError, ValueError),
+    *(struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+
+
+def check_share(share: Share) -> None:
+    """Raise a ValueError unless `share` is (rank, size) with 0 <= rank < size."""
+    try:
+        rank, size = (int(number) for number in share)
+        valid = (rank, size) == tuple(share) and 0 <= rank < size
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ValueError(f"share: got {share!r}, expected (rank, size), integers with 0 <= rank < size; pass both")
+
+
+def share_bounds(n: int, share: Share) -> tuple[int, int]:
+    """Return the first index and the index after the last of a worker's share of n items.
+
+    >>> [share_bounds(5, (rank, 3)) for rank in range(3)]
+    [(0, 1), (1, 3), (3, 5)]
+    """
+    rank, size = share
+    return n * rank // size, n * (rank + 1) // size
+
+
+@contextmanager
+def open_content(path: PathLike, share: Share = WHOLE_FILE, header_size: int = 0) -> Iterator[IO[bytes]]:
+    """Open the bytes of a file, decompressed if its first bytes say so; a broken archive raises a ValueError.
+
+    A share consists of the lines that begin in the worker's range of the bytes after the first `header_size`. No other
+    bytes are read, except the rest of the line before. Compressed content cannot be divided into shares.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: got a folder, expected a file; name one file in it")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file from {Path.cwd()}; check the path")
+    with path.open("rb") as raw:
+        ending = _detect_compression(path, raw.peek(8)[:8])
+        if ending is not None and share[1] > 1:
+            raise ValueError(
+                f"{path}: got {ending} content for worker {share[0]} of {share[1]}, expected plain content, as "
+                "compressed text cannot be cut; decompress it, or give one file per worker"
+            )
+        if ending is None:
+            lines: Any = raw if share[1] == 1 else ByteRange(raw, *_find_byte_range(raw, share, header_size))
+            yield lines
+            return
+        try:
+            yield _OPENERS[ending](raw)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # an error of the disk, not of the archive
+            raise ValueError(
+                f"{path}: got a broken or truncated {ending} file ({error}), expected a whole one; "
+                "copy or compress it again"
+            ) from error
+
+
+def read_first_line(path: PathLike, blank: bytes) -> bytes:
+    """Return the bytes up to the end of the first line that has a byte outside `blank`."""
+    head = b""
+    with open_content(path) as stream:
+        for line in stream:
+            head += line
+            if line.removeprefix(codecs.BOM_UTF8).strip(blank):
+                break
+    if b"\r" in head.rstrip(b"\r\n").replace(b"\r\n", b"\n"):
+        raise ValueError(
+            f"{path}: got a line that ends with '\\r' alone, expected '\\n' or '\\r\\n', as files are cut at '\\n'; "
+            "convert the line ends, or give one file per worker"
+        )
+    return head
+
+
+def count_lines_before(path: PathLike, share: Share) -> int:
+    """Count the lines before a share. This reads the file up to there, so it is used in error messages only."""
+    if share[1] == 1:
+        return 0
+    with Path(path).open("rb") as raw:
+        part = ByteRange(raw, 0, _find_byte_range(raw, share, 0)[0])
+        return sum(piece.count(b"\n") for piece in iter(lambda: part.read(1 << 20), b""))
+
+
+def _detect_compression(path: Path, first: bytes) -> str | None:
+    if not first:
+        raise ValueError(f"{path}: got an empty file, expected rows; write it again")
+    ending = next((ending for ending, magic in MAGIC_BYTES.items() if first.startswith(magic)), None)
+    suffix = path.suffix.lower()
+    if suffix in MAGIC_BYTES and ending != suffix:
+        raise ValueError(
+            f"{path}: got {ending or 'uncompressed'} content (it begins with {first!r}), expected {suffix} "
+            "as the ending says; rename the file or compress it again"
+        )
+    return ending
+
+
+def check_magic(path: Path, magic: bytes, expected: str) -> None:
+    """Raise a ValueError unless the content of a file begins with `magic`."""
+    with open_content(path) as stream:
+        first = stream.read(len(magic))
+    if first != magic:
+        raise ValueError(
+            f"{path}: got content that begins with {first!r}, expected {expected}, beginning with {magic!r}; "
+            "give the file the ending of what it holds"
+        )
+
+
+@contextmanager
+def explain_broken_content(path: Path, expected: str, advice: str) -> Iterator[None]:
+    """Turn any error that a reader raises on broken content into one ValueError; errors of the disk pass."""
+    try:
+        yield
+    except _READ_ERRORS as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: seek before the begin
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{path}: got content that cannot be read ({reason}), expected {expected}; {advice}"
+        ) from error
+
+
+def open_for_writing(path: PathLike) -> IO[bytes]:
+    """Open a new file for bytes, compressed as the ending of its path says."""
+    stream: IO[bytes] = _OPENERS.get(Path(path).suffix.lower(), open)(path, "wb")
+    return stream
+
+
+class ByteRange:
+    """The bytes from `start` to `end` of an open file, whose position nothing else may move meanwhile."""
+
+    def __init__(self, raw: IO[bytes], start: int, end: int) -> None:
+        self._raw: Any = raw
+        self._remaining = max(0, end - start)
+        raw.seek(start)
+
+    def read(self, size: int = -1) -> bytes:
+        piece: bytes = self._raw.read(self._remaining if size < 0 else min(size, self._remaining))
+        self._remaining -= len(piece)
+        return piece
+
+    def readinto(self, view: memoryview) -> int:
+        n: int = self._raw.readinto(view[: self._remaining])
+        self._remaining -= n
+        return n
+
+    def skip(self, n: int) -> None:
+        self._raw.seek(n, os.SEEK_CUR)
+        self._remaining = max(0, self._remaining - n)
+
+
+def _find_byte_range(raw: IO[bytes], share: Share, header_size: int) -> tuple[int, int]:
+    """Find the bytes at which the lines of a share start and end."""
+    size = raw.seek(0, os.SEEK_END)
+    first, last = (header_size + bound for bound in share_bounds(max(0, size - header_size), share))
+    start = _find_line_start(raw, first, last, header_size)
+    return start, (start if start >= last else _find_line_start(raw, last, size, header_size))
+
+
+def _find_line_start(raw: IO[bytes], at: int, stop: int, header_size: int) -> int:
+    """Find the first byte from `at` on that begins a line; `stop` if there is none before it."""
+    if at <= header_size:
+        return at
+    place = raw.seek(at - 1)
+    while piece := raw.read(min(_BLOCK_SIZE, stop - place)):
+        end = piece.find(b"\n") + 1
+        if end:
+            return place + end
+        place += len(piece)
+    return stop

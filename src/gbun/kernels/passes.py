@@ -1,0 +1,317 @@
+"""The passes of network kernels over rows, written once for the host and for devices.
+
+Rows come in parts: chunks on the host, batches on a device. The base classes decide what is computed in which order and
+where Z and P are kept. Subclasses know how one part is computed and how parts are divided among threads or sent.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from gbun.arrays import Array
+from gbun.devices import Device
+from gbun.dtypes import FloatArray
+from gbun.kernels.equations import DeviceEquationSums, EquationSums
+from gbun.kernels.interface import Derivatives, NormalEquations, RowSampler
+from gbun.networks import Family, Network
+
+if TYPE_CHECKING:
+    from gbun.learners.base import Step
+    from gbun.learners.network import NetworkPartition
+
+IN_FLIGHT = 3
+"""Rounds in flight where rounds are pipelined: one waits for its head, one for its normalisation, one is forwarded."""
+
+R = TypeVar("R")
+Normalisation = tuple[Array, Array]
+"""Centre and slope of each output, as the softmax of these kernels takes them."""
+
+
+class RowPart(Protocol):
+    """Some neighbouring rows."""
+
+    @property
+    def rows(self) -> slice: ...
+
+    def __len__(self) -> int: ...
+
+
+Part = TypeVar("Part", bound=RowPart)
+
+
+@dataclass(eq=False)
+class RoundInFlight:
+    """The weights of a round, the buffer that keeps its Z and then P (or None), and, once known, how Z becomes P."""
+
+    network: Network
+    forward_weights: Any
+    buffer: Array | None
+    normalisation: Normalisation | None = None
+
+
+class RoundsInFlight:
+    """Rounds between their first pass and their step, the oldest first, and the n x K buffers they share.
+
+    Sequential rounds need one buffer. Pipelined rounds are forwarded while sums travel and need up to `IN_FLIGHT`.
+    Without buffers nothing is kept, and every pass computes Z again.
+    """
+
+    def __init__(self, buffers: Sequence[Array]) -> None:
+        self.has_buffers, self._free, self._rounds = bool(buffers), list(buffers), list[RoundInFlight]()
+
+    def begin(self, network: Network, weights: Any, previous: RoundInFlight | None = None) -> RoundInFlight:
+        """Start a round; it takes the buffer of the `previous` one, which ends."""
+        if previous is None and self.has_buffers and not self._free:
+            previous = self._rounds[0]  # it was abandoned
+        if previous is not None:
+            self.end(previous)
+        begun = RoundInFlight(network, weights, self._free.pop() if self.has_buffers else None)
+        self._rounds.append(begun)
+        if not self.has_buffers:
+            del self._rounds[:-IN_FLIGHT]
+        return begun
+
+    def end(self, done: RoundInFlight) -> None:
+        self._rounds.remove(done)
+        if done.buffer is not None:
+            self._free.append(done.buffer)
+
+    @property
+    def newest(self) -> RoundInFlight:
+        assert self._rounds, "the first pass comes first"
+        return self._rounds[-1]
+
+    def find_forwarded(self, network: Network) -> RoundInFlight | None:
+        """Return the oldest round of this network that has a Z but no P."""
+        return next((r for r in self._rounds if r.normalisation is None and r.network == network), None)
+
+    @property
+    def normalised(self) -> RoundInFlight:
+        """The round that has a P and waits for its head."""
+        found = next((r for r in reversed(self._rounds) if r.normalisation is not None), None)
+        assert found is not None, "the normal equations come second"
+        return found
+
+
+class RowPasses(ABC, Generic[Part]):
+    """Finished rounds applied to rows, part by part: nothing of the size n x K is kept."""
+
+    family: Family
+    device: Device
+
+    @abstractmethod
+    def _map(self, work: Callable[[Part], R], n_rounds: int = 1, with_features: bool = True) -> Iterator[R]:
+        """Yield `work` of each part in their order; `n_rounds` networks are forwarded in it."""
+
+    @abstractmethod
+    def _make_weights(self, network: Network, n_rounds: int = 1) -> Any:
+        """Prepare the weights of a network, one of `n_rounds` that are applied together."""
+
+    @abstractmethod
+    def _make_normalisation(self, partition: NetworkPartition) -> Normalisation: ...
+
+    @abstractmethod
+    def _make_product(self, head: FloatArray) -> Callable[[Array, Array], None]:
+        """Return a function of P and scores: scores += P W."""
+
+    @abstractmethod
+    def _scratch(self, part: Part) -> Array:
+        """Return working memory for Z of a part."""
+
+    @abstractmethod
+    def _forward(self, weights: Any, part: Part, z: Array) -> None:
+        """z = X N"""
+
+    @abstractmethod
+    def _softmax(self, z: Array, normalisation: Normalisation) -> None:
+        """Turn Z into P in its place."""
+
+    def _rounds_at_a_time(self, n_scores: int) -> int | None:
+        """Return how many rounds are applied together; None: all of them."""
+        return None
+
+    def add_rounds(self, steps: Sequence[Step], scores: Array) -> None:
+        """Add P W of one round after the other.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            Their partitions are `NetworkPartition`, of the family of these kernels.
+        scores : array of shape (n, C)
+            Changed in place.
+        """
+        if not steps:
+            return
+        count = self._rounds_at_a_time(scores.shape[1]) or len(steps)
+        with self.device.compute_context():
+            for first in range(0, len(steps), count):
+                self._add_together(steps[first : first + count], scores)
+
+    def _add_together(self, steps: Sequence[Step], scores: Array) -> None:
+        n_rounds, rounds = len(steps), []
+        for step in steps:
+            partition: Any = step.partition
+            weights = self._make_weights(partition.network, n_rounds)
+            rounds.append((weights, self._make_normalisation(partition), self._make_product(step.head)))
+
+        def work(part: Part) -> None:
+            z, own_scores = self._scratch(part), scores[part.rows]
+            for weights, normalisation, add_product in rounds:
+                self._forward(weights, part, z)
+                self._softmax(z, normalisation)
+                add_product(z, own_scores)
+
+        for _ in self._map(work, n_rounds):
+            pass
+
+
+class TrainingPasses(RowPasses[Part]):
+    """The two passes of a round over training rows, and what a line search asks for between rounds.
+
+    Where there are buffers of n x K, Z and then P stay in one from pass to pass. Otherwise each pass computes them
+    again; the bits are the same.
+    """
+
+    rounds: RoundsInFlight
+    exact: bool
+
+    @abstractmethod
+    def _forward_and_sum(self, current: RoundInFlight, part: Part) -> Any:
+        """Compute Z of a part and return what `_sum_moments` makes the moments of."""
+
+    @abstractmethod
+    def _sum_moments(self, sums: Iterable[Any]) -> FloatArray: ...
+
+    @abstractmethod
+    def _make_equations(self, g: Array, h: Array, normalisation: Normalisation) -> EquationSums | DeviceEquationSums:
+        """Return sums that are zero; g and h tell the number of scores and of Hessians."""
+
+    @abstractmethod
+    def _sum_equations(self, work: Callable[[Iterable[Part]], NormalEquations]) -> NormalEquations:
+        """Sum `work` over runs of parts, which together are all parts."""
+
+    def first_pass(self, network: Network, head: FloatArray | None, scores: Array) -> FloatArray:
+        """Add the step of the round before, then forward a network.
+
+        Parameters
+        ----------
+        network : Network
+            N of the new round.
+        head : ndarray of shape (K, C), float32, or None
+            W of the round before: scores += P W. None: there is none, or its step is added elsewhere.
+        scores : array of shape (n, C)
+            Changed in place.
+
+        Returns
+        -------
+        ndarray of shape (2, K), float64
+            [sum w z; sum w z^2] of Z = X N.
+        """
+        with self.device.compute_context():
+            previous, add_previous = self._make_previous_step(head, scores)
+            current = self.rounds.begin(network, self._make_weights(network), previous)
+
+            def work(part: Part) -> Any:
+                if add_previous is not None:
+                    add_previous(part)
+                return self._forward_and_sum(current, part)
+
+            return self._sum_moments(self._map(work))
+
+    def normal_equations(
+        self,
+        partition: NetworkPartition,
+        derivatives: Derivatives,
+        pick: RowSampler | None = None,
+        head: FloatArray | None = None,
+        scores: Array = None,
+    ) -> NormalEquations:
+        """Normalise the outputs of a network and sum the normal equations of its round.
+
+            P = softmax((Z - centre) x slope),   A = P'HP,   B = P'G
+
+        Parameters
+        ----------
+        partition : NetworkPartition
+            Its centre and slope turn Z into P, in the place of Z.
+        derivatives : callable
+            (rows) -> g (n x C) and h (n, or n x C) at the current scores.
+        pick : callable, optional
+            (rows, h) -> the rows that A is made of, and their h. The curvature tells what they stand for.
+        head : ndarray of shape (K, C), float32, optional
+            W of the round before, where the first pass did without it: scores += P W comes first.
+        scores : array of shape (n, C), optional
+            Changed in place where `head` is given.
+        """
+        with self.device.compute_context():
+            current, normalisation = self._find_or_forward(partition.network), self._make_normalisation(partition)
+            previous, add_previous = self._make_previous_step(head, scores)
+
+            def work(run: Iterable[Part]) -> NormalEquations:
+                totals = None
+                for part in run:
+                    if add_previous is not None:
+                        add_previous(part)
+                    g, h = derivatives(part.rows)
+                    z = self._outputs(part, current)
+                    totals = totals or self._make_equations(g, h, normalisation)
+                    totals.add(z, g, h, None if pick is None else partial(pick, part.rows))
+                if totals is None:  # the share of this worker has no rows
+                    totals = self._make_equations(*derivatives(slice(0, 0)), normalisation)
+                return totals.finish()
+
+            equations = self._sum_equations(work)
+        current.normalisation = normalisation
+        if previous is not None:
+            self.rounds.end(previous)
+        return equations
+
+    def add_step(self, head: FloatArray, scores: Array) -> None:
+        """Add P W, with the P of the last normal equations, to scores of shape (n, C)."""
+        with self.device.compute_context():
+            _, add = self._make_previous_step(head, scores)
+            assert add is not None
+            for _ in self._map(add, with_features=not self.rounds.has_buffers):
+                pass
+
+    def _make_previous_step(
+        self, head: FloatArray | None, scores: Array
+    ) -> tuple[RoundInFlight, Callable[[Part], None]] | tuple[None, None]:
+        """Return the round that waits for its head, and what adds its step to the scores of a part."""
+        if head is None:
+            return None, None
+        waiting, add_product = self.rounds.normalised, self._make_product(head)
+
+        def add(part: Part) -> None:
+            p = self._outputs(part, waiting)
+            if waiting.buffer is None and waiting.normalisation is not None:
+                self._softmax(p, waiting.normalisation)
+            add_product(p, scores[part.rows])
+
+        return waiting, add
+
+    def _find_or_forward(self, network: Network) -> RoundInFlight:
+        """Return the round of a network; forward it again if its outputs gave way to those of other networks."""
+        found = self.rounds.find_forwarded(network)
+        if found is not None:
+            return found
+        again = self.rounds.begin(network, self._make_weights(network))
+        if again.buffer is not None:
+            for _ in self._map(lambda part: self._forward(again.forward_weights, part, self._place(part, again))):
+                pass
+        return again
+
+    def _place(self, part: Part, of: RoundInFlight) -> Array:
+        """Return where Z and P of a part are kept."""
+        return self._scratch(part) if of.buffer is None else of.buffer[part.rows]
+
+    def _outputs(self, part: Part, of: RoundInFlight) -> Array:
+        """Return Z or P as the buffer keeps it; without a buffer, compute Z again."""
+        z = self._place(part, of)
+        if of.buffer is None:
+            self._forward(of.forward_weights, part, z)
+        return z

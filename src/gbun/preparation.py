@@ -1,0 +1,384 @@
+"""From a problem to a `Training` before its first round: settings, a plan for memory, the start, rows in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gbun.boosting import Evaluation, Setup, Training
+from gbun.collectives import can_overlap
+from gbun.config import printable_parameters
+from gbun.data.buckets import Buckets, choose_buckets
+from gbun.data.features import Features, Shard
+from gbun.data.scaled_columns import ScaledColumns
+from gbun.data.scaling import Scaling, fit_scaling
+from gbun.defaults import (
+    DEFAULT_L2,
+    FOLDS,
+    MIN_ROWS_FOR_ONE_SPLIT,
+    MIN_ROWS_TO_HOLD_OUT,
+    gram_share,
+    has_linear_start,
+    make_family,
+    resolve_seed,
+)
+from gbun.description import Description
+from gbun.devices import Device, make_device
+from gbun.ensemble import Ensemble
+from gbun.kernels import BudgetTooSmallError, Plan, Workload, make_plan
+from gbun.kernels.costs import round_bytes, stored_score_bytes
+from gbun.kernels.interface import MAX_EXACT_ROWS
+from gbun.kernels.linear import count_weights
+from gbun.kernels.placement import HEAD_BYTES
+from gbun.kernels.sampling import make_gram_sample
+from gbun.kernels.threads import ThreadPool
+from gbun.learners import AnyLearner, NetworkLearner
+from gbun.linear import LinearStartFitter
+from gbun.metrics import get_metric, metrics_for
+from gbun.model import Model
+from gbun.objectives import Custom, Objective
+from gbun.problem import Problem, check_unused_parameters
+from gbun.ranges import parse_size
+from gbun.scored_rows import Place, ScoredRows, Start, TrainingRows, scale
+
+Made = TypeVar("Made")
+Allocated = tuple[TrainingRows, list[Evaluation]]
+
+
+@dataclass(frozen=True)
+class ResolvedSettings:
+    """What is no longer to be chosen: the learner, the kind of start and its penalty."""
+
+    learner: AnyLearner | None = None
+    init: str | None = None
+    l2: float | None = None
+
+    @classmethod
+    def of(cls, model: Training | Ensemble) -> ResolvedSettings:
+        linear = model.start.linear
+        return cls(model.learner, *(("constant", None) if linear is None else ("linear", linear.l2)))
+
+
+def prepare(
+    problem: Problem,
+    pool: ThreadPool,
+    *,
+    judge: str | None = None,
+    settings: ResolvedSettings = ResolvedSettings(),
+    n_in_step: int = 1,
+    known: Model | None = None,
+    trial: bool = False,
+) -> Training:
+    """Make a training that is ready for its first round, or for the next after the last of the initial model.
+
+    Parameters
+    ----------
+    problem : Problem
+    pool : ThreadPool
+    judge : str, optional
+        The evaluation set that chooses what `settings` leave open.
+    settings : ResolvedSettings
+    n_in_step : int
+        So many trainings share the memory.
+    known : Model, optional
+        The start and some rounds of this very training, from a run that was cut short.
+    trial : bool
+        Whether this is a training on part of the rows that finds out how many rounds help.
+
+    Returns
+    -------
+    Training
+    """
+    parameters, collective = problem.parameters, problem.collective
+    initial = known or problem.initial
+    learner, scaling, objective, start = initial_state(problem, initial, settings)
+    metrics = metrics_for(parameters.eval_metric, objective)
+    device = make_device(parameters.device, parameters.tf32, pool.count)
+    init = settings.init or parameters.init
+    begins_linear = initial is None and has_linear_start(init, parameters, problem.shard.features)
+    buckets = linear_buckets(problem, start.n_scores) if begins_linear else None
+    workload = describe_workload(problem, learner, objective, start.n_scores, buckets, begins_linear)
+    plan = plan_memory(problem, workload, device, pool.count, n_in_step)
+    pool.limit(plan.n_threads)
+
+    features = scale(problem.shard.features, scaling, device)
+    evaluated = {name: scale(s.features, scaling, device) for name, s in problem.shards.items()}
+    if begins_linear:
+        on_host = partial(copy_to_host, device, plan.n_bytes)
+        scaled = replace(problem.shard, features=on_host(features))
+        judging = None if judge is None else replace(problem.shards[judge], features=on_host(evaluated[judge]))
+        # Penalties are judged by the objective's own metric, which sees every change; derivatives alone have none.
+        metric = metrics[-1] if isinstance(objective, Custom) else get_metric(objective.default_metric())
+        fitting = LinearStartFitter(buckets, objective, start.constant, metric, collective, pool)
+        start = fit_start(problem, scaled, judging, fitting, settings)
+
+    def allocate(plan: Plan) -> Allocated:
+        place = Place(device, pool, form=plan.form)
+        rows = TrainingRows(features, problem.shard, learner, start, objective, plan, problem.totals, place)
+        evaluations = []
+        for name, shard in problem.shards.items():
+            # The plan already has the scores of an evaluation set.
+            budget = plan.left // len(evaluated) + stored_score_bytes(shard.n_rows, start.n_scores, device)
+            scored = ScoredRows(evaluated[name], start, shard.base_margin, replace(place, budget=budget))
+            evaluations.append(Evaluation(name, shard, scored))
+        return rows, evaluations
+
+    def plan_within(n_bytes: int) -> Plan:
+        return make_plan(workload, device, pool.count, n_bytes, parameters.network)
+
+    rows, evaluations = allocate_with_retry(plan, plan_within, allocate, device)
+    sample = make_gram_sample(
+        sample_seed(problem, learner, initial), plan.gram_share, problem.shard.features, problem.shard.y
+    )
+    setup = Setup(parameters, learner, scaling, objective, start, describe(problem), sample, collective, trial)
+    training = Training(setup, rows, evaluations, metrics, parameters.learning_rate)
+    if problem.initial is not None:
+        rounds = problem.initial.n_rounds * (round_bytes(learner.family, start.n_scores) if learner.family else 0)
+        n_bytes = rows.plan.n_bytes + min(rounds, HEAD_BYTES)
+        in_memory(device, partial(replay, training, problem.initial.ensemble), n_bytes)
+    return training
+
+
+def plan_training(problem: Problem, n_threads: int) -> Plan:
+    """Plan the memory of a training as `prepare` would, without training."""
+    parameters, features = problem.parameters, problem.shard.features
+    learner, objective = choose_learner(problem, ResolvedSettings()), problem.target.objective
+    n_scores = objective.n_outputs(problem.target.y)
+    begins_linear = has_linear_start(parameters.init, parameters, features)
+    buckets = linear_buckets(problem, n_scores) if begins_linear else None
+    workload = describe_workload(problem, learner, objective, n_scores, buckets, begins_linear)
+    return plan_memory(problem, workload, make_device(parameters.device), n_threads)
+
+
+def plan_memory(problem: Problem, work: Workload, device: Device, n_threads: int, n_in_step: int = 1) -> Plan:
+    """Plan memory within the user's budget, which `n_in_step` trainings share."""
+    budget = parse_size(problem.parameters.memory_budget)
+    budget = None if budget is None else budget // n_in_step
+    return make_plan(work, device, n_threads, budget, problem.parameters.network)
+
+
+def choose_learner(problem: Problem, settings: ResolvedSettings) -> AnyLearner:
+    """Return the learner that was given, or the networks that parameters and rows ask for."""
+    given = problem.learner or settings.learner
+    if given is not None:
+        return given
+    family = make_family(problem.parameters, problem.shard.features, problem.schema, problem.totals.n_weighted)
+    return NetworkLearner(family)
+
+
+def sample_seed(problem: Problem, learner: AnyLearner, initial: Model | None) -> int:
+    """Return the seed of the Gram's sample: that of the networks, or of the model that is continued."""
+    if learner.family is not None:
+        return learner.family.seed
+    stored = None if initial is None else initial.description.parameters.get("random_state")
+    return problem.seed if stored is None else resolve_seed(stored)
+
+
+def initial_state(
+    problem: Problem, initial: Model | None, settings: ResolvedSettings
+) -> tuple[AnyLearner, Scaling, Objective, Start]:
+    """Return learner, scaling, loss and start: those of the initial model, or new ones with a constant start."""
+    parameters, target, shard, collective = problem.parameters, problem.target, problem.shard, problem.collective
+    if initial is None:
+        learner = choose_learner(problem, settings)
+        scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
+        objective = target.objective.prepare(shard.y, shard.weight, collective)
+        constant = collective.broadcast(objective.start(shard.y, shard.weight, collective))  # logarithms: the root's
+        return learner, scaling, objective, Start(constant)
+    check_continuation(problem, initial, "init_model" if initial is problem.initial else "resume")
+    e = initial.ensemble
+    objective = target.objective if e.objective.name == "custom" else e.objective
+    return e.learner, e.scaling, objective, e.start
+
+
+def linear_buckets(problem: Problem, n_scores: int) -> Buckets | None:
+    """Decide where the linear start keeps the weights of sparse features; None where there are none."""
+    sparse, schema = problem.shard.features.sparse, problem.schema
+    if sparse is None:
+        return None
+    n_columns = schema.n_columns if schema.kind == "array" else None
+    ids = sparse.weighted_ids(problem.shard.weight)
+    return choose_buckets(ids, n_columns, n_scores, problem.collective, problem.parameters.linear_bits)
+
+
+def describe_workload(
+    problem: Problem,
+    learner: AnyLearner,
+    objective: Objective,
+    n_scores: int,
+    buckets: Buckets | None,
+    begins_linear: bool,
+) -> Workload:
+    """Describe what a training asks of memory."""
+    features, n_rows = problem.shard.features, problem.totals.n_rows
+    return Workload(
+        features,
+        learner.n_outputs,
+        n_scores,
+        watched=[shard.features for shard in problem.shards.values()],
+        n_grams=objective.n_grams(n_scores),
+        line_search=objective.line_search,
+        exact=n_rows <= MAX_EXACT_ROWS,
+        gram_share=1.0 if learner.diagonal else gram_share(problem.parameters.gram_rows, n_rows, learner.n_outputs),
+        pipelined=can_overlap(problem.collective) and learner.data_independent,
+        n_linear_weights=count_weights(features, buckets) if begins_linear else 0,
+        n_fits=FOLDS if n_rows < MIN_ROWS_FOR_ONE_SPLIT else 1,
+        score_bytes=objective.score_bytes,
+        fused=learner.family is not None,
+        row_bytes=learner.row_bytes,
+    )
+
+
+def copy_to_host(device: Device, n_bytes: int, features: Features) -> Features:
+    """Return scaled rows where the linear start is computed; `n_bytes` are those of the plan for the device."""
+    if not isinstance(features.dense, ScaledColumns):
+        return features
+    dense = in_memory(device, lambda: np.asarray(features.dense), n_bytes)
+    return replace(features, dense=dense)
+
+
+def fit_start(
+    problem: Problem, rows: Shard, judge: Shard | None, fitting: LinearStartFitter, settings: ResolvedSettings
+) -> Start:
+    """Fit the linear start to scaled rows, its penalty chosen on the rows of `judge` or, without any, on held-out rows.
+
+    Where init is "auto", the constant is kept if the judging rows prefer it.
+    """
+    parameters, n_weighted = problem.parameters, problem.totals.n_weighted
+    l2 = settings.l2 if parameters.linear_l2 is None else parameters.linear_l2
+    if l2 is not None:
+        return Start(*fitting.fit(rows, l2))
+    parts = [(rows, judge)] if judge is not None else []
+    if not parts and n_weighted >= MIN_ROWS_TO_HOLD_OUT:
+        parts = problem.split(rows, several=n_weighted < MIN_ROWS_FOR_ONE_SPLIT)
+    if not parts:
+        return Start(*fitting.fit(rows, DEFAULT_L2))
+    constant, linear, is_better = fitting.choose(parts)
+    if parameters.init == "auto" and not is_better:
+        return Start(fitting.start)
+    return Start(constant, linear) if judge is not None else Start(*fitting.fit(rows, linear.l2))
+
+
+def allocate_with_retry(
+    plan: Plan, plan_within: Callable[[int], Plan], allocate: Callable[[Plan], Allocated], device: Device
+) -> Allocated:
+    """Put rows in their place, by a plan for half the memory where a device turns out to have less than it said."""
+    if device.compiled:
+        return allocate(plan)
+
+    def rehearse() -> Allocated:
+        rows, evaluations = allocate(plan)
+        rows.rehearse()
+        for evaluation in evaluations:
+            evaluation.rows.rehearse(rows.learner)
+        return rows, evaluations
+
+    while True:
+        allocated = device.try_to_allocate(rehearse)
+        if allocated is not None:
+            return allocated
+        n_bytes = plan.n_bytes
+        try:
+            plan = plan_within(n_bytes // 2)
+        except BudgetTooSmallError as least:
+            if least.n_bytes >= n_bytes:
+                raise MemoryError(
+                    f"device={device.name!r} ran out of memory with a plan for {n_bytes} bytes, and none needs less: "
+                    f"that many must be free there, or n_neurons smaller"
+                ) from None
+            plan = plan_within(least.n_bytes)
+
+
+def in_memory(device: Device, make: Callable[[], Made], n_bytes: int) -> Made:
+    """Return what `make` gives; where a device has too little memory, raise an error that says how much it needs."""
+    made = device.try_to_allocate(make) if not device.compiled else make()
+    if made is None:
+        raise MemoryError(
+            f"device={device.name!r} ran out of memory with a plan for {n_bytes} bytes: that many must be free there"
+        )
+    return made
+
+
+def replay(training: Training, initial: Ensemble) -> Training:
+    """Bring the scores of all rows to where the initial model left them."""
+    for step in initial.steps:
+        training.add_step(step)
+    training.take_rounds(initial.steps)
+    return training
+
+
+LEARNER_PARAMETERS = (
+    "n_neurons", "temperature", "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits"
+)  # fmt: skip
+
+
+def describe(problem: Problem) -> Description:
+    """Return what the model remembers besides its numbers."""
+    target, initial, stored = problem.target, problem.initial, printable_parameters(problem.parameters)
+    if initial is not None:  # its rounds are still those of its own parameters
+        stored |= {name: initial.description.parameters.get(name, stored[name]) for name in LEARNER_PARAMETERS}
+    return Description(target.task, problem.schema, target.classes, target.y.ndim == 1, stored)
+
+
+def check_continuation(problem: Problem, initial: Model, source: str) -> None:
+    """Refuse what contradicts the model that is continued; `source` is the argument that gave it."""
+    parameters, asked, e = problem.parameters, problem.target.objective, initial.ensemble
+    objective, n_scores = e.objective, asked.n_outputs(problem.target.y)
+    if objective.name != asked.name or e.n_scores != n_scores:
+        raise ValueError(
+            f"{source} was trained with objective {objective.name!r} and {e.n_scores} score(s), "
+            f"this training asks for {asked.name!r} and {n_scores}"
+        )
+    if source == "resume":
+        check_checkpoint(problem, initial)
+    check_unused_parameters(parameters, e.learner)
+    given_learner = problem.learner
+    if given_learner is not None and (given_learner.kind, given_learner.parameters()) != (
+        e.learner.kind,
+        e.learner.parameters(),
+    ):
+        raise ValueError(
+            f"learner differs from {source}'s: got {given_learner.kind!r} with {given_learner.parameters()}, "
+            f"expected {e.learner.kind!r} with {e.learner.parameters()}; leave it out"
+        )
+    trained: dict[str, Any] = {"scale": e.scaling.name, "init": "constant" if e.linear is None else "linear"}
+    family = e.learner.family
+    if family is not None:
+        trained |= {
+            "n_neurons": family.n_outputs,
+            "temperature": family.temperature,
+            "group_size": family.group_size,
+            "random_state": family.seed,
+        }
+    if e.linear is not None:
+        trained["linear_l2"] = e.linear.l2
+        if e.linear.buckets is not None and e.linear.buckets.hashed:
+            trained["linear_bits"] = e.linear.buckets.bits
+    for name, value in trained.items():
+        given = getattr(parameters, name)
+        given = resolve_seed(given) if name == "random_state" and given is not None else given
+        if given not in (None, value, "auto"):
+            raise ValueError(f"{name}={given!r} differs from {source}'s {value!r}; leave it out")
+    if family is not None and parameters.density not in (None, family.density, family.sparse_density):
+        raise ValueError(f"density={parameters.density!r} differs from {source}'s {family.density!r}; leave it out")
+    for name, value in asked.parameters().items():
+        if value is not None and value != objective.parameters()[name]:
+            raise ValueError(
+                f"the objective's {name}={value!r} differs from {source}'s {objective.parameters()[name]!r}"
+            )
+
+
+def check_checkpoint(problem: Problem, known: Model) -> None:
+    """Refuse a checkpoint of another training: other columns, other classes, or another kind of learner."""
+    stored, classes = known.description, problem.target.classes
+    if stored.schema != problem.schema:
+        raise ValueError(f"resume has a checkpoint of other columns: {stored.schema}, got {problem.schema}")
+    if not np.array_equal(np.asarray(stored.classes), np.asarray(classes)):
+        raise ValueError(f"resume has a checkpoint of the classes {stored.classes}, got {classes}")
+    kind = "network" if problem.learner is None else problem.learner.kind
+    if problem.initial is None and known.ensemble.learner.kind != kind:
+        raise ValueError(f"resume has a checkpoint of learner {known.ensemble.learner.kind!r}, got {kind!r}")

@@ -1,0 +1,258 @@
+"""svmlight: exact agreement with plain Python, and an error message for everything else."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+from gbun.data import svmlight
+from gbun.data.streams import MAGIC_BYTES
+from gbun.data.svmlight import read_svmlight, write_svmlight
+
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+LARGEST_ID = 2**63 - 2
+GRAMMAR = st.text("0123456789:.-+eE# \n\r\tqidnaf,_", max_size=60).map(str.encode)
+LINES = st.lists(
+    st.sampled_from(
+        ["1", "-1 ", "0.5", " 3:1", " 1:2", " 7:1e-3", " 9:nan", " 2:1e400", " 1:inf", " qid:3", "#:", "\n"]
+    ),
+    max_size=12,
+).map(lambda parts: "".join(parts).encode())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One folder for all examples: Hypothesis refuses fixtures of function scope."""
+    return tmp_path_factory.mktemp("svmlight")
+
+
+def write(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def random_matrix(n=50, m=200, seed=0):
+    rng = np.random.default_rng(seed)
+    return scipy.sparse.random_array((n, m), density=0.1, format="csr", dtype=np.float32, rng=rng), rng.normal(size=n)
+
+
+def assert_same(X, y, X2, y2):
+    np.testing.assert_array_equal(y, y2)
+    for name in ("indptr", "indices", "data"):
+        np.testing.assert_array_equal(getattr(X, name), getattr(X2, name), err_msg=name)
+
+
+# Reading
+
+
+def plain_number(text: bytes, dtype):
+    with np.errstate(over="ignore"):
+        number = dtype(float(text))
+    if np.isinf(number):
+        raise ValueError
+    return number
+
+
+def plain_read(content: bytes):
+    """A simple reader with which the library must agree on every file."""
+    labels, bounds, ids, values = [], [0], [], []
+    for line in content.split(b"\n"):
+        label, *tokens = line.partition(b"#")[0].split() or [b""]
+        if not label:
+            continue
+        labels.append(plain_number(label, np.float64))
+        for token in tokens:
+            if token.startswith(b"qid:"):
+                continue
+            identity, colon, value = token.partition(b":")
+            if not (colon and identity.isdigit() and int(identity) <= LARGEST_ID):
+                raise ValueError
+            ids.append(int(identity))
+            values.append(plain_number(value, np.float32))
+        bounds.append(len(ids))
+    if not labels:
+        raise ValueError
+    return np.array(labels), bounds, ids, np.array(values, np.float32)
+
+
+@pytest.mark.slow
+@given(content=GRAMMAR | LINES | st.binary(max_size=80))
+@settings(max_examples=300, deadline=None)
+def test_agrees_with_the_plain_reader(folder, content):
+    path = write(folder / "grammar.svm", content)
+    try:
+        expected = plain_read(content)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"grammar\.svm"):
+            read_svmlight(path)
+        return
+    X, y = read_svmlight(path)
+    for got, want in zip((y, X.indptr, X.indices, X.data), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.slow
+@given(text=st.from_regex(r"\A[+-]?([0-9]{1,25}\.?[0-9]{0,25}|\.[0-9]{1,25})([eE][+-]?[0-9]{1,3})?\Z"))
+@settings(max_examples=150, deadline=None)
+def test_numbers_are_rounded_as_python_rounds_them(folder, text):
+    with np.errstate(over="ignore"):
+        label, value = float(text), np.float32(float(text))
+    path = write(folder / "number.svm", f"0 1:{text}\n{text}\n")
+    if np.isinf(value):
+        with pytest.raises(ValueError, match=r"number\.svm, line 1: .*finite float32"):
+            read_svmlight(path)
+    else:
+        X, y = read_svmlight(path)
+        assert (X.data[0], y[1]) == (value, label)
+
+
+def test_float32_midpoints_need_more_than_float64(tmp_path):
+    """Next to the midpoint of two float32, digits that float64 arithmetic loses decide the rounding."""
+    one, next_one = 1.0, float(np.nextafter(np.float32(1), np.float32(2)))
+    middle = (one + next_one) / 2
+    below, above = np.nextafter(middle, 0), np.nextafter(middle, 2)
+    texts = [f"{middle:.30f}", f"{middle:.30f}1", f"{below:.60f}", f"{above:.60f}"]
+    pairs = " ".join(f"{i}:{text}" for i, text in enumerate(texts))
+    X, _ = read_svmlight(write(tmp_path / "a.svm", f"0 {pairs}"))
+    np.testing.assert_array_equal(X.data, [np.float32(float(text)) for text in texts])
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("zero_based", [True, False])
+def test_agrees_with_sklearn(tmp_path, ending, zero_based):
+    X, y = random_matrix()
+    plain = tmp_path / "plain.svm"
+    dump_svmlight_file(X.astype(np.float64), y, str(plain), zero_based=zero_based, comment="made here")
+    path = write(tmp_path / f"a.svm{ending}", COMPRESS.get(ending, bytes)(plain.read_bytes()))
+    theirs, labels = load_svmlight_file(str(plain), dtype=np.float32, zero_based=True)
+    ours, y2 = read_svmlight(path)
+    assert isinstance(ours, scipy.sparse.csr_array)
+    assert (ours.dtype, ours.indices.dtype, y2.dtype) == (np.float32, np.int32, np.float64)
+    assert_same(ours, y2, theirs, labels)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1000])
+def test_the_block_size_changes_nothing(tmp_path, monkeypatch, block):
+    X, y = random_matrix()
+    write_svmlight(tmp_path / "a.svm", X, y)
+    monkeypatch.setattr(svmlight, "_BLOCK", block)
+    assert_same(*read_svmlight(tmp_path / "a.svm"), X, y)
+    write(tmp_path / "b.svm", "1 1:1\n\n# note\n1 2:x\n")
+    with pytest.raises(ValueError, match="line 4: got 'x'"):
+        read_svmlight(tmp_path / "b.svm")
+
+
+def test_accepted_lines(tmp_path):
+    text = "# head 1:1\r\n\r\n+1 qid:7 5:1 2:.5 5:2. # 9:9\r\n  \t\n-1#\n2\t3:-1E+2\t3:1_0"
+    X, y = read_svmlight(write(tmp_path / "a.svm", text))
+    np.testing.assert_array_equal(y, [1, -1, 2])
+    np.testing.assert_array_equal(X.toarray(), [[0, 0, 0.5, 0, 0, 3], [0] * 6, [0, 0, 0, -90, 0, 0]])
+
+
+@pytest.mark.parametrize("largest", [0, 2**31 - 2, 2**31 - 1, 2**31, 2**53 + 1, LARGEST_ID])
+def test_ids_are_64_bit_and_need_no_memory(tmp_path, largest):
+    path = write(tmp_path / "a.svm", f"1 0:1\n2 {largest}:2\n")
+    read_svmlight(path)  # compiled before memory is counted
+    tracemalloc.start()
+    X, _ = read_svmlight(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert X.shape == (2, largest + 1)
+    assert X.indices.tolist() == [0, largest]
+    assert X.indices.dtype == (np.int32 if largest + 1 < 2**31 else np.int64)
+    # The stream's own buffers and one block; a column of bytes for 2**31 ids would be 2 GB.
+    assert peak < 40e6
+
+
+# Round trips
+
+floats32 = st.floats(width=32, allow_infinity=False)
+
+
+@given(
+    X=arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 4)), elements=floats32),
+    columns=st.lists(st.integers(0, LARGEST_ID), min_size=4, max_size=4, unique=True),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_round_trip(folder, X, columns, data):
+    y = data.draw(arrays(np.float64, len(X), elements=st.floats(allow_infinity=False)))
+    n, m = X.shape
+    ids = np.tile(np.array(columns[:m]), n)
+    matrix = scipy.sparse.csr_array((X.ravel(), ids, np.arange(0, n * m + 1, m)), shape=(n, LARGEST_ID + 1))
+    write_svmlight(folder / "round.svm", matrix, y)
+    assert_same(*read_svmlight(folder / "round.svm"), matrix, y)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".XZ"])
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.float16, np.float32, np.float64])
+def test_round_trip_of_dtypes(tmp_path, ending, dtype):
+    X = np.array([[0, 1, 0], [0.1, 0, 3], [0, 0, 0]]).astype(dtype)
+    write_svmlight(tmp_path / f"a.svm{ending}", X, [True, False, True])
+    X2, y = read_svmlight(tmp_path / f"a.svm{ending}")
+    np.testing.assert_array_equal(X2.toarray(), X.astype(np.float32))
+    np.testing.assert_array_equal(y, [1, 0, 1])
+    first = (tmp_path / f"a.svm{ending}").read_bytes()[:6]
+    assert not ending or first.startswith(MAGIC_BYTES[ending.lower()])
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        ([[1.0]], [1, 2], r"y: got shape \(2,\) for X of shape \(1, 1\)"),
+        ([[1.0]], ["a"], "y: got <U1 labels, expected numbers"),
+        ([[1e39]], [1], "X: got a value that is infinite or too large"),
+        ([[1.0]], [np.inf], "y: got a value that is infinite"),
+        ([[1j]], [1], r"X: got shape \(1, 1\) of complex128"),
+        ([1.0], [1], r"X: got shape \(1,\) of float64"),
+        (np.empty((0, 3)), [], "at least one row"),
+    ],
+)
+def test_a_refused_matrix_leaves_no_file(tmp_path, X, y, message):
+    with pytest.raises(ValueError, match=message):
+        write_svmlight(tmp_path / "a.svm", X, y)
+    assert not (tmp_path / "a.svm").exists()
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("cat 1:1", "got 'cat', expected a number, the label"),
+        ("1:1 2:2", "got '1:1', expected a number, the label"),
+        ("1,3,7 1:1", "got '1,3,7', expected one label: multi-label svmlight is not supported"),
+        ("1 5", "got '5', expected 'id:value'"),
+        ("1 :5", "got ':5', expected decimal digits before the colon"),
+        ("1 -3:5", "got '-3:5', expected decimal digits before the colon"),
+        ("1 word:5", "got 'word:5', expected decimal digits before the colon"),
+        ("1 9223372036854775807:1", "got '9223372036854775807:1', expected an id up to 9223372036854775806"),
+        (f"1 {'9' * 5000}:1", f"got '{'9' * 40}...', expected an id up to"),
+        ("1 3:", "got '', expected a number after 'id:'"),
+        ("1 3:4:5", "got '4:5', expected a number after 'id:'"),
+        ("1 3:1e", "got '1e', expected a number after 'id:'"),
+        ("1 3:0x1", "got '0x1', expected a number after 'id:'"),
+        ("1 3:inf", "got 'inf', expected a finite float32 number"),
+        ("1 3:-Infinity", "got '-Infinity', expected a finite float32 number"),
+        ("1 3:1e39", "got '1e39', expected a finite float32 number"),
+        ("1e999 3:1", "got '1e999', expected a finite float64 number"),
+        ("1 3:\xff", "got 'ÿ', expected a number after 'id:'"),
+    ],
+)
+def test_malformed_lines_are_named(tmp_path, line, message):
+    path = write(tmp_path / "bad.svm", f"1 1:1\n{line}\n1 x\n")
+    with pytest.raises(ValueError) as caught:
+        read_svmlight(path)
+    assert str(caught.value).startswith(f"{path}, line 2: {message}")
