@@ -20,53 +20,42 @@ __version__ = "0.2.0.dev0"
 _HOMES = {
     "GBUNClassifier": "gbun.estimators",
     "GBUNRegressor": "gbun.estimators",
-    "Dataset": "gbun.problem",
     "train": "gbun.training",
-    "plan": "gbun.training",
     "cv": "gbun.crossvalidation",
+    "plan": "gbun.training",
+    "Dataset": "gbun.problem",
     "Model": "gbun.model",
     "load_model": "gbun.model",
     "Parameters": "gbun.config",
     "TorchLoss": "gbun.objectives",
-    "WorkerError": "gbun.collectives",
     "distributed": "gbun.distributed",
-    "learners": "gbun.learners",
+    "WorkerError": "gbun.collectives",
     "callbacks": "gbun.callbacks",
+    "learners": "gbun.learners",
     "metrics": "gbun.metrics",
-    "objectives": "gbun.objectives",
     "networks": "gbun.networks",
+    "objectives": "gbun.objectives",
 }
-
-__all__ = [  # noqa: RUF022 - in the order a reader meets them
-    "GBUNClassifier",
-    "GBUNRegressor",
-    "train",
-    "cv",
-    "plan",
-    "Dataset",
-    "Model",
-    "load_model",
-    "Parameters",
-    "TorchLoss",
-    "distributed",
-    "WorkerError",
-    "callbacks",
-    "learners",
-    "metrics",
-    "networks",
-    "objectives",
-]
+__all__ = list(_HOMES)
 
 if TYPE_CHECKING:
-    from gbun import callbacks, distributed, learners, metrics, networks, objectives
-    from gbun.collectives import WorkerError
-    from gbun.config import Parameters
-    from gbun.crossvalidation import cv
-    from gbun.estimators import GBUNClassifier, GBUNRegressor
-    from gbun.model import Model, load_model
-    from gbun.objectives import TorchLoss
-    from gbun.problem import Dataset
-    from gbun.training import plan, train
+    from gbun import callbacks as callbacks
+    from gbun import distributed as distributed
+    from gbun import learners as learners
+    from gbun import metrics as metrics
+    from gbun import networks as networks
+    from gbun import objectives as objectives
+    from gbun.collectives import WorkerError as WorkerError
+    from gbun.config import Parameters as Parameters
+    from gbun.crossvalidation import cv as cv
+    from gbun.estimators import GBUNClassifier as GBUNClassifier
+    from gbun.estimators import GBUNRegressor as GBUNRegressor
+    from gbun.model import Model as Model
+    from gbun.model import load_model as load_model
+    from gbun.objectives import TorchLoss as TorchLoss
+    from gbun.problem import Dataset as Dataset
+    from gbun.training import plan as plan
+    from gbun.training import train as train
 
 
 def __getattr__(name: str) -> Any:

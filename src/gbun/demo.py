@@ -114,13 +114,13 @@ def train_in_child(problem: DemoProblem, learner: PeerLearner, connection: Conne
     """Send ("started", megabytes), the test loss after each round, and a `DemoResult`."""
     warnings.simplefilter("ignore")  # they would break the parent's progress bars
     try:
-        learner.fit(make_warmup_split(problem), 2, lambda loss: None, {})
+        learner.fit(make_warmup_split(problem), 2, lambda loss: None)
         data = split_rows(problem.task, *problem.load())
         connection.send(("started", peak_megabytes(reset=True)))
         began = perf_counter()
-        fitted = learner.fit(data, problem.n_rounds, connection.send, {})
+        predict = learner.fit(data, problem.n_rounds, connection.send)
         result = DemoResult(seconds=perf_counter() - began, megabytes=peak_megabytes())
-        connection.send(replace(result, score=score_predictions(problem, data.y_test, fitted.predict(data.X_test))))
+        connection.send(replace(result, score=score_predictions(problem, data.y_test, predict(data.X_test))))
     except Exception as error:
         connection.send(DemoResult(note=f"failed: {type(error).__name__}: {error}"))
 
