@@ -81,14 +81,35 @@ def goal(data: str, what: str, measured: float | None, *, most: float | None = N
     return {"table": "goals", "data": data, "goal": what, "measured": measured, "limit": limit, "met": met}
 
 
-def make_parser(command: str, text: str | None, output: str, data: bool = True) -> argparse.ArgumentParser:
-    """A command line with --output and, if the command reads data sets, --data."""
+def make_parser(
+    command: str, text: str | None, output: str, data: bool = True, quick: str | None = None
+) -> argparse.ArgumentParser:
+    """A command line with --output and, if the command reads data sets, --data. A command that has a `quick` form can
+    do without data sets."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{command}", description=text, formatter_class=raw)
     if data:
-        parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--output", type=Path, default=Path(output), help=f"{output} by default")
+        words = "folder of the data sets" + ("; without it only generated rows are used" if quick else "")
+        parser.add_argument("--data", type=_existing_folder, required=quick is None, help=words)
+    parser.set_defaults(default_output=output)
+    words = f"{output} by default" + (f", {output}_quick with --quick" if quick else "")
+    parser.add_argument("--output", type=Path, default=None if quick else Path(output), help=words)
+    if quick:
+        parser.add_argument("--quick", action="store_true", help=quick)
     return parser
+
+
+def _existing_folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"must be a folder, got {text}")
+    return Path(text)
+
+
+def output_folder(args: argparse.Namespace) -> Path:
+    """Make the folder that --output names, or its default."""
+    folder: Path = args.output or Path(args.default_output + ("_quick" if args.quick else ""))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
@@ -149,14 +170,11 @@ def versions(names: Iterable[str] = PACKAGES) -> dict[str, str]:
 
 def code() -> str | None:
     """Which commit the code is of, and whether it was changed since; None where that is not known."""
-    command = ["git", "describe", "--always", "--dirty"]
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
 def load() -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,21 +23,18 @@ from benchmarks.peers.spark import LEARNERS
 from benchmarks.report import new_figure, save
 from benchmarks.spark.cluster import Standalone
 from benchmarks.spark.measure import Bench
-from benchmarks.timing import Failed, ratio
+from benchmarks.timing import Failed, Times, ratio
 
 KDD12_DIMENSIONS = 54_686_452
 COST = "a fit on Spark: seconds of a round, and of all that is not a round"
 MEMORY = "memory of an executor, and the AUC on test rows"
 WIDE = f"{KDD12_DIMENSIONS:,} dimensions on Spark"
 PEER = "xgboost.spark"
-Turns = dict[str, list[tuple[float, float]]]
-"""Of each learner: seconds of a round, and seconds besides, turn by turn."""
 
 
 def main() -> None:
     args = arguments()
-    console, output = Console(width=180), args.output or Path("results/spark_quick" if args.quick else "results/spark")
-    output.mkdir(parents=True, exist_ok=True)
+    console, output = Console(width=180), report.output_folder(args)
     about = report.about(1, args.quick) | {"workers": args.workers, "memory of an executor": args.memory}
     found: list[report.Row] = []
     settings = {
@@ -62,80 +58,73 @@ def measure_parts(bench: Bench, args: argparse.Namespace, folder: Path, console:
     options = Options(args.data, 1, args.quick, Console())
     source = real(options, "book_crossing") or kdd12_sub(options)
     X, y = source.load()
-    train, test = train_test_split(np.arange(X.shape[0]), test_size=0.2, random_state=0, stratify=y)
+    indices = train_test_split(np.arange(X.shape[0]), test_size=0.2, random_state=0, stratify=y)
     paths = {name: str(folder / f"{name}.parquet") for name in ("train", "test")}
-    for path, selected in zip(paths.values(), (train, test), strict=True):
-        write_parquet(X[selected], y[selected], Path(path))
-    about = {"data": source.name, "rows": len(train), "K or leaves": args.size}
+    for path, selected in zip(paths.values(), indices, strict=True):
+        write_parquet(X[selected], y[selected], path)
+    about = {"data": source.name, "rows": len(indices[0]), "K or leaves": args.size}
+    job = {"rounds": args.rounds[0], "size": args.size}
     if "cost" in args.parts:
-        yield from cost(bench, args, paths["train"], about, console)
+        yield from measure_cost(bench, args, paths["train"], about, console)
     if "memory" in args.parts:
-        yield from memory(bench, MEMORY, about, {"rounds": args.rounds[0], "size": args.size, **paths})
+        yield from measure_memory(bench, MEMORY, about, {**job, **paths})
     if "wide" in args.parts:
-        n = 20_000 if args.quick else args.wide_rows
-        X, y = spread_clicks(n, KDD12_DIMENSIONS, n).load()
-        paths = {"train": str(folder / "wide.parquet")}
-        write_parquet(X, y, Path(paths["train"]))
-        about = {"rows": n, "K or leaves": args.size}
-        yield from memory(bench, WIDE, about, {"rounds": args.rounds[0], "size": args.size, **paths})
+        n, path = 20_000 if args.quick else args.wide_rows, str(folder / "wide.parquet")
+        write_parquet(*spread_clicks(n, KDD12_DIMENSIONS, n).load(), path)
+        yield from measure_memory(bench, WIDE, {"rows": n, "K or leaves": args.size}, {**job, "train": path})
 
 
-def cost(
+def measure_cost(
     bench: Bench, args: argparse.Namespace, train: str, about: dict[str, Any], console: Console
 ) -> Iterator[report.Row]:
-    turns: Turns = {name: [] for name in LEARNERS}
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in LEARNERS}  # seconds of a round, and besides
     clocks: dict[str, list[float]] = {name: [] for name in LEARNERS}
     notes = dict.fromkeys(LEARNERS, "")
-    with bench.driver() as driver:
+    with bench.driver() as fit:
         for turn in range(args.repeats + 1):
-            for name in LEARNERS:
-                if notes[name]:
-                    continue
+            for name in (name for name in LEARNERS if not notes[name]):
                 few, many = args.peer_rounds if name == PEER else args.rounds
                 try:
-                    fits = [driver.fit(learner=name, rounds=r, size=args.size, train=train) for r in (few, many)]
+                    fits = [fit(learner=name, rounds=rounds, size=args.size, train=train) for rounds in (few, many)]
                 except Failed as failure:
                     notes[name] = str(failure)
                     continue
-                seconds = [fit["seconds"] for fit in fits]
+                seconds = [answer["seconds"] for answer in fits]
                 console.print(f"turn {turn}, {name}: {seconds[0]:.2f} s, {seconds[1]:.2f} s")
                 if turn:
                     each = (seconds[1] - seconds[0]) / (many - few)
                     turns[name].append((each, seconds[0] - few * each))
-                    clocks[name] += [fit[key] for fit in fits if (key := "a round by its own clock") in fit]
+                    clocks[name] += [answer[key] for answer in fits if (key := "a round by its own clock") in answer]
     for name, selected in turns.items():
         each, besides = ([one[i] for one in selected] for i in (0, 1))
-        beside = [(theirs, ours) for theirs, ours in zip(turns[PEER], selected, strict=False)]
+        # Ratios of the same turn: what slows the machine down for a while slows both.
+        pairs = list(zip(turns[PEER], selected, strict=False))
+        beside = [[ratio(theirs[i], ours[i]) for theirs, ours in pairs] for i in (0, 1)]
         yield {
             "table": COST, **about, "learner": name, "turns": len(selected),
-            "a round s": _median(each), "least-most": _range(each), f"{PEER} / it": _median_ratio(beside, 0),
+            "a round s": _median(each), "least-most": _range(each), f"{PEER} / it": _median(beside[0]),
             "besides s": _median(besides), "least-most, besides": _range(besides),
-            f"{PEER} / it, besides": _median_ratio(beside, 1),
+            f"{PEER} / it, besides": _median(beside[1]),
             "a round by its own clock": _median(clocks[name]), "note": notes[name],
         }  # fmt: skip
 
 
-def memory(bench: Bench, table: str, about: dict[str, Any], job: dict[str, Any]) -> Iterator[report.Row]:
+def measure_memory(bench: Bench, table: str, about: dict[str, Any], job: dict[str, Any]) -> Iterator[report.Row]:
     """Fits with executors of their own: whether it can be done at all, and with how much memory."""
     for name in LEARNERS:
         row = {"table": table, **about, "rounds": job["rounds"], "learner": name}
         try:
-            yield {**row, **bench.alone(learner=name, **job), "note": ""}
+            yield {**row, **bench.fit_alone(learner=name, **job), "note": ""}
         except Failed as failure:
             yield {**row, "note": str(failure)}
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
+def _median(values: Sequence[float | None]) -> float | None:
+    return Times([value for value in values if value is not None]).median
 
 
 def _range(values: Sequence[float]) -> str:
     return f"{min(values):.3g}-{max(values):.3g}" if values else ""
-
-
-def _median_ratio(pairs: Sequence[tuple[tuple[float, float], tuple[float, float]]], which: int) -> float | None:
-    """Of the same turn, so that what slows the machine down for a while slows both."""
-    return _median([found for above, below in pairs if (found := ratio(above[which], below[which])) is not None])
 
 
 def draw(rows: list[report.Row], path: Path) -> None:
@@ -150,13 +139,8 @@ def draw(rows: list[report.Row], path: Path) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.spark",
-        description=package.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.make_parser("spark", package.__doc__, "results/spark", quick="few rows, few rounds")
     parts = ("cost", "memory", "wide")
-    parser.add_argument("--data", type=Path, help="folder with book_crossing")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--parts", type=report.names_of(parts), default=parts, help="some of cost,memory,wide")
     parser.add_argument("--rounds", type=report.numbers(), help="few and many; 10,40, with --quick 2,6")
@@ -168,8 +152,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--memory", default="2g", help="of an executor's Java")
     parser.add_argument("--worker-memory", default="3g", help="that a worker of the cluster offers")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds of a fit")
-    parser.add_argument("--quick", action="store_true", help="few rows, few rounds")
-    parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     args.rounds = args.rounds or ([2, 6] if args.quick else [10, 40])
     args.peer_rounds = args.peer_rounds or ([2, 6] if args.quick else [2, 8])
@@ -184,7 +166,7 @@ ROWS_OF_SPARK = "org.apache.spark.sql.parquet.row.metadata"
 GROUP = 2**16  # rows of a row group: Spark reads each in a task of its own, if there are as many
 
 
-def write_parquet(X: Any, y: Any, path: Path) -> None:
+def write_parquet(X: Any, y: Any, path: str) -> None:
     """Written directly, in the form that Spark would have written: a million vectors of Python take minutes."""
     n, m = X.shape
     lists = [pa.LargeListArray.from_arrays(X.indptr.astype(np.int64), values).cast(pa.list_(kind)) for values, kind in (

@@ -51,17 +51,13 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> SparkSess
     return spark
 
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        return int(server.getsockname()[1])
-
-
 class Standalone:
     """A master and some workers of one core each, in process groups of their own."""
 
     def __init__(self, n_workers: int = 2, memory: str = "1g") -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="gbun-spark-")
-        self.port = free_port()
+        with socket.create_server((HOST, 0)) as server:
+            self.port = int(server.getsockname()[1])  # free
         self.processes: list[subprocess.Popen[bytes]] = []
         self.master = f"spark://{HOST}:{self.port}"
         atexit.register(self.stop)
