@@ -125,7 +125,7 @@ class TrainingRows:
         self._network: NetworkKernels | None = None
         if learner.family is not None:
             self.kernels = self._network = network_training_kernels(
-                features, learner.family, start.n_scores, plan, place.threads, self.device, shard.weight, self.exact
+                features, learner.family, plan, place.threads, self.device, shard.weight
             )
         put, dtype = self.device.put, self.device.score_dtype
         self.y, self.weight = put(shard.y, dtype), put(shard.weight, dtype)

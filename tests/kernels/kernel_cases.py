@@ -82,9 +82,9 @@ def assert_close(found, z, size, n_terms):
 
 def training(features, family, pool, n_scores=1, form="auto", hold=True, weight=None, exact=True, pipelined=False):
     work, device = Workload(features, family.n_outputs, n_scores, pipelined=pipelined), Device()
-    plan = replace(make_plan(work, device, pool.count, 10**10, form), hold=hold)
+    plan = replace(make_plan(work, device, pool.count, 10**10, form), hold=hold, exact=exact)
     weight = np.ones(features.n_rows) if weight is None else weight
-    return network_training_kernels(features, family, n_scores, plan, pool, device, weight, exact)
+    return network_training_kernels(features, family, plan, pool, device, weight)
 
 
 def partition(net, centre, factor):
@@ -102,7 +102,12 @@ def outputs(features, net, n_jobs=1, form="auto"):
     with thread_pool(n_jobs) as pool:
         kernels = training(features, net.family, pool, form=form)
         kernels.first_pass(net, None, np.zeros((features.n_rows, 1)))
-        return kernels.rounds.newest.buffer
+        return newest_buffer(kernels)
+
+
+def newest_buffer(kernels):
+    """What keeps Z, then P, of the round that was forwarded last."""
+    return kernels.rounds._rounds[-1].buffer
 
 
 def padded(seeds):

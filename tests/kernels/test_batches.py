@@ -28,7 +28,7 @@ from gbun.kernels.threads import thread_pool
 from gbun.learners import Step
 from gbun.networks import Family
 from gbun.problem import Dataset
-from tests.kernels.kernel_cases import equations, partition
+from tests.kernels.kernel_cases import equations, newest_buffer, partition
 from tests.kernels.kernel_cases import training as compiled
 from tests.trainings import add_round, prepare_training
 
@@ -179,8 +179,9 @@ def test_numpy_torch_and_the_compiled_kernels_compute_the_same(kind, exact, C, p
         for hold, resident in ((True, False), (False, True)):
             share = 1.0 if pick is None else 0.5
             plan = make_plan(Workload(features, 32, C, gram_share=share), device, 1, 10**9)
-            plan = replace(plan, hold=hold, placement=Placement(resident, choose_capacity(features, 6, 256), 0))
-            kernels = DeviceTrainingKernels(features, family, C, plan, device, weight, exact)
+            where = Placement(resident, choose_capacity(features, 6, 256), 0)
+            plan = replace(plan, hold=hold, exact=exact, placement=where)
+            kernels = DeviceTrainingKernels(features, family, plan, device, weight)
             assert len(kernels.batches) > 3
             found = round_of(kernels, family, device.put, n, C, per_class, pick)
             for a, b in zip(found, wanted, strict=True):
@@ -194,13 +195,13 @@ def test_numpy_torch_and_the_compiled_kernels_compute_the_same(kind, exact, C, p
 def test_few_rows_are_summed_in_float64_and_many_nearly_so(exact, lost, device):
     features, y, weight = features_of("dense", 600), np.random.default_rng(0).normal(size=600), np.linspace(0.1, 2, 600)
     plan, family = make_plan(Workload(features, 16, 1), device, 1), Family(3, 16)
-    plan = replace(plan, placement=Placement(True, BatchCapacity(7, 0), 0))
-    kernels = DeviceTrainingKernels(features, family, 1, plan, device, weight, exact)
+    plan = replace(plan, exact=exact, placement=Placement(True, BatchCapacity(7, 0), 0))
+    kernels = DeviceTrainingKernels(features, family, plan, device, weight)
     kernels.first_pass(family.draw(0), None, device.put(np.zeros((600, 1))))
     split = np.zeros(16, dtype=np.float32), np.ones(16, dtype=np.float32)
     normalised = partition(family.draw(0), *split)
     A, B, _ = equations(kernels, normalised, lambda at: (device.put(y[at, None]), device.put(weight[at])))
-    p = to_host(kernels.rounds.newest.buffer).astype(np.float64)
+    p = to_host(newest_buffer(kernels)).astype(np.float64)
     for found, wanted in ((A, (weight[:, None] * p).T @ p), (B, p.T @ y[:, None])):
         np.testing.assert_allclose(found, wanted, atol=lost * np.abs(wanted).max())
 
@@ -362,9 +363,7 @@ def pointers(thing):
     if torch.is_tensor(thing):
         return {thing.data_ptr()}
     if type(thing).__module__.startswith("gbun.kernels."):
-        thing = {
-            k: v for k, v in vars(thing).items() if k not in ("forward_weights", "normalisation", "_table", "filled")
-        }
+        thing = {k: v for k, v in vars(thing).items() if k not in ("forward_weights", "softmax", "_table", "filled")}
     inside = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else ()
     return set().union(*map(pointers, inside))
 

@@ -89,8 +89,8 @@ def test_heads_of_many_rounds_go_there_by_and_by(monkeypatch):
     monkeypatch.setattr(device_kernels, "HEAD_BYTES", 2 * round_bytes(model.ensemble.learner.family, 1))
     np.testing.assert_array_equal(model.predict(X, device="torch:cpu"), wanted)
     monkeypatch.setattr(TorchDevice, "put", lambda self, *a: puts.append(0) or put(self, *a))
-    product = portable.product
-    monkeypatch.setattr(portable, "product", lambda *a: puts.append(1) or product(*a))
+    to_memberships = portable.to_memberships
+    monkeypatch.setattr(portable, "to_memberships", lambda *a: puts.append(1) or to_memberships(*a))
     model.predict(X, device="torch:cpu")
     assert puts.index(1) < len(puts) - 1 - puts[::-1].index(0)  # some go there after others have been used
 

@@ -15,7 +15,7 @@ from gbun.data.features import Entries, Features
 from gbun.kernels import chunks, forward, host, portable
 from gbun.kernels.threads import thread_count, thread_pool
 from gbun.learners import Step
-from tests.kernels.kernel_cases import FORMS, OUTPUTS, equations, network, outputs, partition, training
+from tests.kernels.kernel_cases import FORMS, OUTPUTS, equations, network, newest_buffer, outputs, partition, training
 
 # Laws of bits
 
@@ -77,9 +77,9 @@ def through_a_round(features, net, head, n_jobs=1):
     with thread_pool(n_jobs) as pool:
         kernels = training(features, net.family, pool, head.shape[1])
         kernels.first_pass(net, None, np.zeros((n, head.shape[1])))
-        z, normalised = kernels.rounds.newest.buffer.copy(), partition(net, centre, factor)
+        z, normalised = newest_buffer(kernels).copy(), partition(net, centre, factor)
         kernels.normal_equations(normalised, lambda at: (np.zeros((n, 1))[at], np.zeros(n)[at]))
-        p, step = kernels.rounds.newest.buffer.copy(), np.zeros((n, head.shape[1]), dtype=np.float32)
+        p, step = newest_buffer(kernels).copy(), np.zeros((n, head.shape[1]), dtype=np.float32)
         kernels.add_step(head, step)
         predicted = np.zeros_like(step)
         kernels.add_rounds([Step(normalised, head)], predicted)
@@ -192,7 +192,7 @@ def test_working_memory_is_allocated_once(monkeypatch, K, hold):
         for t in range(3):
             if t == 1:
                 held = {name: id(a) for name, a in pool.scratch.__dict__.items()}
-                buffer = id(kernels.rounds.newest.buffer)
+                buffer = id(newest_buffer(kernels))
                 tracemalloc.start()
             kernels.first_pass(net, None, scores)
             normalised = partition(net, *np.ones((2, K), np.float32))
@@ -200,7 +200,7 @@ def test_working_memory_is_allocated_once(monkeypatch, K, hold):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert {name: id(a) for name, a in pool.scratch.__dict__.items()} == held
-    assert id(kernels.rounds.newest.buffer) == buffer
+    assert id(newest_buffer(kernels)) == buffer
     assert held
     partial_sums = 8 * (len(kernels.cut_chunks()) + 2) * 2 * K * K
     assert peak < partial_sums + 2**18  # far below a chunk's outputs, 4 x 1125 x K, times the number of chunks

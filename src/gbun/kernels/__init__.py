@@ -31,30 +31,12 @@ __all__ = [
 
 
 def network_kernels(
-    features: Features,
-    family: Family,
-    n_scores: int,
-    threads: ThreadPool,
-    device: Device,
-    budget: int = 0,
-    form: str = "auto",
+    features: Features, family: Family, n_scores: int, threads: ThreadPool, device: Device, budget: int, form: str
 ) -> RowKernels:
-    """Make the kernels of rows that are predicted or evaluated.
+    """Make the kernels of scaled rows that are predicted or evaluated.
 
-    Parameters
-    ----------
-    features : Features
-        n scaled rows.
-    family : Family
-        The networks of all rounds.
-    n_scores : int
-        C.
-    threads, device : Threads, Device
-        Where the rows are computed.
-    budget : int
-        Bytes of a device that the rows and their scores may take.
-    form : {"auto", "dense", "hashed"}
-        How the host's kernels make weights.
+    `budget` is how many bytes of a device the rows and their scores may take; `form` ("auto", "dense", "hashed") is how
+    the host's kernels make weights.
     """
     if device.compiled:
         return HostKernels(features, family, n_scores, threads, form)
@@ -63,26 +45,12 @@ def network_kernels(
 
 
 def network_training_kernels(
-    features: Features,
-    family: Family,
-    n_scores: int,
-    plan: Plan,
-    threads: ThreadPool,
-    device: Device,
-    weight: FloatArray,
-    exact: bool,
+    features: Features, family: Family, plan: Plan, threads: ThreadPool, device: Device, weight: FloatArray
 ) -> NetworkKernels:
-    """Make the kernels of training rows; the other parameters are those of `network_kernels`.
+    """Make the kernels of scaled training rows with a plan for this device.
 
-    Parameters
-    ----------
-    plan : Plan
-        What is kept in memory: `make_plan` for this device.
-    weight : ndarray of shape (n,), float64
-        Weights of rows, for the moments of outputs.
-    exact : bool
-        Whether the normal equations are float64 throughout, on a device that has float64.
+    `weight` (n, float64) weights the rows in the moments of outputs.
     """
     if device.compiled:
-        return HostTrainingKernels(features, family, n_scores, plan, threads, weight, exact)
-    return DeviceTrainingKernels(features, family, n_scores, plan, device, weight, exact)
+        return HostTrainingKernels(features, family, plan, threads, weight)
+    return DeviceTrainingKernels(features, family, plan, device, weight)

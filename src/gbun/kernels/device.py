@@ -6,20 +6,27 @@ Scores, targets and derivatives are arrays of the device. Sums come back as NumP
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from gbun.arrays import Array, to_host
+from gbun.arrays import Array, namespace, to_host
 from gbun.data.features import Features
 from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import portable, triton_forward
 from gbun.kernels.batches import Batch, Batches
-from gbun.kernels.costs import HASHED_WEIGHTS_AT_A_TIME, PENDING_BATCHES, TABLE_WEIGHTS_AT_A_TIME, round_bytes
-from gbun.kernels.equations import DeviceEquationSums, EquationBuffers
+from gbun.kernels.costs import (
+    HASHED_WEIGHTS_AT_A_TIME,
+    PENDING_BATCHES,
+    TABLE_WEIGHTS_AT_A_TIME,
+    count_columns,
+    round_bytes,
+)
+from gbun.kernels.equations import DeviceEquationSums, EquationBuffers, Softmax
 from gbun.kernels.interface import NormalEquations, RowSums
-from gbun.kernels.passes import IN_FLIGHT, Normalisation, RoundInFlight, RoundsInFlight, RowPasses, TrainingPasses
+from gbun.kernels.passes import RoundInFlight, RoundsInFlight, RowPasses, TrainingPasses
 from gbun.kernels.placement import HEAD_BYTES, Placement
 from gbun.kernels.plan import Plan
 from gbun.kernels.portable import Buffers, HashedWeights
@@ -53,13 +60,10 @@ class DeviceKernels(RowPasses[Batch]):
         )
         self.batches = Batches(features, device, placement.capacity, placement.resident, weight)
         n_rows, K = placement.capacity.rows, family.n_outputs
-        n_columns = 0 if features.dense is None else features.dense.shape[1]
+        n_columns = count_columns(features)
         columns = min(n_columns, TABLE_WEIGHTS_AT_A_TIME // K)
-        entries = (
-            0
-            if features.sparse is None or self._uses_triton
-            else min(placement.capacity.entries, HASHED_WEIGHTS_AT_A_TIME // K)
-        )
+        hashes_entries = self._has_sparse and not self._uses_triton
+        entries = min(placement.capacity.entries, HASHED_WEIGHTS_AT_A_TIME // K) if hashes_entries else 0
         self.buffers = Buffers.allocate(n_rows, K, max(1, columns, entries), device.empty(1))
         # Fewer weights of entries at a time stay in a processor's cache.
         weights, hashes = self.buffers.weights[: max(1, entries)], self.buffers.hashes[: max(1, entries)]
@@ -81,20 +85,19 @@ class DeviceKernels(RowPasses[Batch]):
         return max(1, HEAD_BYTES // round_bytes(self.family, n_scores))
 
     def _make_weights(self, network: Network, n_rounds: int = 1) -> Weights:
-        dense = HashedWeights.from_network(network, self.family.density, self._z) if self._has_dense else None
-        return dense, HashedWeights.from_network(
-            network, self.family.sparse_density, self._z
-        ) if self._has_sparse else None
+        parts = (self._has_dense, self.family.density), (self._has_sparse, self.family.sparse_density)
+        dense, sparse = (HashedWeights.from_network(network, d, self._z) if given else None for given, d in parts)
+        return dense, sparse
 
-    def _make_normalisation(self, partition: NetworkPartition) -> Normalisation:
-        return self.device.put(partition.centre), self.device.put(partition.slope)
+    def _make_softmax(self, partition: NetworkPartition) -> Softmax:
+        return self.device.put(partition.centre), self.device.put(partition.slope), self.family.softmax_width
 
     def _make_product(self, head: FloatArray) -> Callable[[Array, Array], None]:
         W = self.device.put(head)
 
         def add(p: Array, scores: Array) -> None:
             step = self._step[: len(p)]
-            portable.product(p, W, step)
+            namespace(p).matmul(p, W, out=step)
             scores += step
 
         return add
@@ -114,34 +117,24 @@ class DeviceKernels(RowPasses[Batch]):
             else:
                 portable.forward_sparse(*entries, sparse, self._entry_buffers, z, fresh)
 
-    def _softmax(self, z: Array, normalisation: Normalisation) -> None:
-        portable.to_memberships(z, *normalisation, self.family.softmax_width)
+    def _to_memberships(self, z: Array, softmax: Softmax) -> None:
+        portable.to_memberships(z, *softmax)
 
 
 class DeviceTrainingKernels(TrainingPasses[Batch], DeviceKernels):
     """The passes of a round over training rows, batch by batch."""
 
-    def __init__(
-        self,
-        features: Features,
-        family: Family,
-        n_scores: int,
-        plan: Plan,
-        device: Device,
-        weight: FloatArray,
-        exact: bool,
-    ) -> None:
+    def __init__(self, features: Features, family: Family, plan: Plan, device: Device, weight: FloatArray) -> None:
         assert plan.placement is not None, "a plan for a device"
-        DeviceKernels.__init__(self, features, family, n_scores, device, plan.placement, weight)
+        super().__init__(features, family, plan.n_scores, device, plan.placement, weight)
         n_rows, K = plan.placement.capacity.rows, family.n_outputs
-        self.exact = exact and device.has_float64
+        self.exact = plan.exact and device.has_float64
         self._weight = device.put(weight, MEMBERSHIP)
-        n_buffers = (IN_FLIGHT if plan.pipelined else 1) if plan.hold else 0
-        self.rounds = RoundsInFlight([device.empty(features.n_rows, K) for _ in range(n_buffers)])
+        self.rounds = RoundsInFlight([device.empty(features.n_rows, K) for _ in range(plan.n_buffers)])
         dtype = SUM if self.exact else MEMBERSHIP
         self._equation_buffers = EquationBuffers(
             scaled=device.empty(n_rows, K, dtype=SUM) if self.exact else self.buffers.outputs,
-            gradient=device.empty(n_rows, n_scores, dtype=dtype),
+            gradient=device.empty(n_rows, plan.n_scores, dtype=dtype),
             sampled=device.empty(n_rows, K, dtype=dtype) if plan.gram_share < 1.0 else None,
             exact=device.empty(n_rows, K, dtype=SUM) if self.exact else None,
         )
@@ -152,15 +145,13 @@ class DeviceTrainingKernels(TrainingPasses[Batch], DeviceKernels):
         return portable.sum_centred(z, self._weight[part.rows], part.total_weight, self.buffers), part.total_weight
 
     def _sum_moments(self, sums: Iterable[tuple[Array, float]]) -> FloatArray:
-        total, waiting = np.zeros((2, self.family.n_outputs)), list[Any]()
-        for centred in sums:
-            waiting.append(centred)
-            if len(waiting) == PENDING_BATCHES:  # the host waits for the device, but not after each batch
-                total, waiting = total + _add_moments(waiting), []
-        return total + _add_moments(waiting)
+        total, pending = np.zeros((2, self.family.n_outputs)), iter(sums)
+        # the host waits for the device, but not after each batch
+        while waiting := list(islice(pending, PENDING_BATCHES)):
+            total = total + sum(portable.combine_moments(*centred) for centred in waiting)
+        return total
 
-    def _make_equations(self, g: Array, h: Array, normalisation: Normalisation) -> DeviceEquationSums:
-        softmax = (*normalisation, self.family.softmax_width)
+    def _make_equations(self, g: Array, h: Array, softmax: Softmax) -> DeviceEquationSums:
         return DeviceEquationSums(g, h, softmax, self._equation_buffers, self.device)
 
     def _sum_equations(self, work: Callable[[Iterable[Batch]], NormalEquations]) -> NormalEquations:
@@ -171,7 +162,3 @@ class DeviceTrainingKernels(TrainingPasses[Batch], DeviceKernels):
         with self.device.compute_context():
             parts = [to_host(values(at)).astype(SUM) for at in [slice(0, 0), *self.batches.cuts]]
         return np.asarray(sum(parts[1:], 0.0 * parts[0]))
-
-
-def _add_moments(waiting: Iterable[tuple[Array, float]]) -> FloatArray:
-    return np.asarray(sum(portable.combine_moments(*centred) for centred in waiting))

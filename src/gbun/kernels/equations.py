@@ -16,7 +16,7 @@ from gbun.kernels.interface import NormalEquations, SampledRows
 from gbun.kernels.threads import Scratch
 
 Softmax = tuple[Array, Array, int]
-"""Centre and slope of each output, and how many outputs share a softmax."""
+"""Centre and slope of each output, as the kernels take them, and how many outputs share a softmax."""
 PickRows = Callable[[FloatArray], SampledRows]
 """h of a part -> the rows that A is made of, and their h."""
 
@@ -31,10 +31,9 @@ class EquationSums:
     """
 
     def __init__(self, g: FloatArray, h: FloatArray, softmax: Softmax, exact: bool, scratch: Scratch) -> None:
-        K, C = len(softmax[0]), g.shape[1]
-        self.A = np.zeros((K, K) if h.ndim == 1 else (C, K, K), dtype=SUM)
-        self.B = np.zeros((K, C), dtype=SUM)
-        self.curvature = np.zeros((2,) if h.ndim == 1 else (2, C), dtype=SUM)
+        K = len(softmax[0])
+        self.A, self.B = np.zeros((*h.shape[1:], K, K), dtype=SUM), np.zeros((K, g.shape[1]), dtype=SUM)
+        self.curvature = np.zeros((2, *h.shape[1:]), dtype=SUM)
         self.exact, self.softmax, self.scratch = exact, softmax, scratch
         self.fuses_gram = K <= LARGEST_OWN_GRAM and K % 16 == 0
         self.n_outputs, self.capacity, self.waiting = K, gram_rows(K), 0
@@ -99,12 +98,6 @@ class EquationSums:
         return NormalEquations(self.A, self.B, self.curvature)
 
 
-def mirror_lower(A: FloatArray) -> FloatArray:
-    """Return the symmetric matrices that have these lower triangles."""
-    lower = np.tril(A)
-    return lower + np.swapaxes(np.tril(A, -1), -1, -2)
-
-
 @dataclass(frozen=True)
 class EquationBuffers:
     """Working memory for the normal equations of batches of up to b rows, allocated once."""
@@ -124,12 +117,9 @@ class DeviceEquationSums:
     def __init__(self, g: Array, h: Array, softmax: Softmax, buffers: EquationBuffers, device: Device) -> None:
         K = len(softmax[0])
         self.softmax, self.buffers, self.device = softmax, buffers, device
-        self.A, self.B = (self._zeros(*shape) for shape in ((*h.shape[1:], K, K), (K, g.shape[1])))
+        totals = np.zeros((*h.shape[1:], K, K), dtype=SUM), np.zeros((K, g.shape[1]), dtype=SUM)
+        self.A, self.B = (device.put(total) if device.has_float64 else total for total in totals)
         self.curvature = np.zeros((2, *h.shape[1:]))
-
-    def _zeros(self, *shape: int) -> Array:
-        zeros = np.zeros(shape, dtype=SUM)
-        return self.device.put(zeros) if self.device.has_float64 else zeros
 
     def add(self, z: Array, g: Array, h: Array, pick: PickRows | None) -> None:
         """Turn Z of a batch into P and add its sums; A from the picked rows, if rows are picked."""

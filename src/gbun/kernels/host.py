@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,10 +12,11 @@ from gbun.devices import Device
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
 from gbun.kernels import products, rows
 from gbun.kernels.chunks import Chunk, make_chunks, rows_in_chunk
-from gbun.kernels.equations import EquationSums, mirror_lower
+from gbun.kernels.costs import count_columns, count_entries
+from gbun.kernels.equations import EquationSums, Softmax
 from gbun.kernels.forward import Weights, forward, make_weights
 from gbun.kernels.interface import NormalEquations, RowSums
-from gbun.kernels.passes import IN_FLIGHT, Normalisation, RoundInFlight, RoundsInFlight, RowPasses, TrainingPasses
+from gbun.kernels.passes import RoundInFlight, RoundsInFlight, RowPasses, TrainingPasses
 from gbun.kernels.plan import Plan
 from gbun.kernels.simd import LANES
 from gbun.kernels.threads import ThreadPool, allocate_aligned
@@ -42,10 +42,9 @@ class HostKernels(RowPasses[Chunk]):
         self.features, self.family, self.threads = features.contiguous(), family, threads
         self.n_scores, self.form = n_scores, form
         self._chunks: list[Chunk] | None = None
-        numbers = 0 if features.sparse is None else len(features.sparse.ids)
-        numbers += 0 if features.dense is None else features.dense.size
+        n_numbers = count_entries(features) + features.n_rows * count_columns(features)
         # about the operations of Z = X N and P
-        self._n_operations = family.n_outputs * (float(numbers) + PER_OUTPUT * features.n_rows)
+        self._n_operations = family.n_outputs * (float(n_numbers) + PER_OUTPUT * features.n_rows)
 
     def cut_chunks(self) -> list[Chunk]:
         """Cut the rows into chunks and order their features, at the first call; a start without rounds needs none."""
@@ -60,11 +59,20 @@ class HostKernels(RowPasses[Chunk]):
     def _make_weights(self, network: Network, n_rounds: int = 1) -> Weights:
         return make_weights(network, self.features, keep=n_rounds == 1)
 
-    def _make_normalisation(self, partition: NetworkPartition) -> Normalisation:
-        return partition.centre, partition.slope * LOG2_E
+    def _make_softmax(self, partition: NetworkPartition) -> Softmax:
+        return partition.centre, partition.slope * LOG2_E, self.family.softmax_width
 
     def _make_product(self, head: FloatArray) -> Callable[[FloatArray, FloatArray], None]:
-        return make_product(head)
+        if head.shape[1] == 1:
+            return lambda p, scores: rows.add_dots(p, head[:, 0], scores)
+        panels = products.make_panels(head)
+
+        def add(p: FloatArray, scores: FloatArray) -> None:
+            step = np.zeros((len(p), head.shape[1]), dtype=MEMBERSHIP)
+            products.multiply_add(p, panels, step)
+            scores += step
+
+        return add
 
     def _scratch(self, part: Chunk) -> FloatArray:
         return self.threads.scratch.array("z", len(part), self.family.n_outputs)
@@ -72,30 +80,18 @@ class HostKernels(RowPasses[Chunk]):
     def _forward(self, weights: Weights, part: Chunk, z: FloatArray) -> None:
         forward(weights, self.features, part, z, self.threads.scratch)
 
-    def _softmax(self, z: FloatArray, normalisation: Normalisation) -> None:
-        rows.to_memberships(z, *normalisation, self.family.softmax_width)
+    def _to_memberships(self, z: FloatArray, softmax: Softmax) -> None:
+        rows.to_memberships(z, *softmax)
 
 
 class HostTrainingKernels(TrainingPasses[Chunk], HostKernels):
     """The passes of a round over training rows, chunk by chunk."""
 
-    def __init__(
-        self,
-        features: Features,
-        family: Family,
-        n_scores: int,
-        plan: Plan,
-        threads: ThreadPool,
-        weight: FloatArray,
-        exact: bool,
-    ) -> None:
-        HostKernels.__init__(self, features, family, n_scores, threads, plan.form)
-        self.weight, self.exact = np.ascontiguousarray(weight), exact
-        shape = features.n_rows, family.n_outputs
-        n_buffers = (IN_FLIGHT if plan.pipelined else 1) if plan.hold else 0
-        self.rounds = RoundsInFlight(
-            [allocate_aligned(math.prod(shape), MEMBERSHIP).reshape(shape) for _ in range(n_buffers)]
-        )
+    def __init__(self, features: Features, family: Family, plan: Plan, threads: ThreadPool, weight: FloatArray) -> None:
+        super().__init__(features, family, plan.n_scores, threads, plan.form)
+        self.weight, self.exact = np.ascontiguousarray(weight), plan.exact
+        n, K = features.n_rows, family.n_outputs
+        self.rounds = RoundsInFlight([allocate_aligned(n * K, MEMBERSHIP).reshape(n, K) for _ in range(plan.n_buffers)])
 
     def _forward_and_sum(self, current: RoundInFlight, part: Chunk) -> FloatArray:
         K = self.family.n_outputs
@@ -108,8 +104,7 @@ class HostTrainingKernels(TrainingPasses[Chunk], HostKernels):
     def _sum_moments(self, sums: Iterable[FloatArray]) -> FloatArray:
         return sum(sums, np.zeros((2, self.family.n_outputs)))
 
-    def _make_equations(self, g: FloatArray, h: FloatArray, normalisation: Normalisation) -> EquationSums:
-        softmax = (*normalisation, self.family.softmax_width)
+    def _make_equations(self, g: FloatArray, h: FloatArray, softmax: Softmax) -> EquationSums:
         return EquationSums(g, h, softmax, self.exact, self.threads.scratch)
 
     def _sum_equations(self, work: Callable[[Iterable[Chunk]], NormalEquations]) -> NormalEquations:
@@ -120,7 +115,7 @@ class HostTrainingKernels(TrainingPasses[Chunk], HostKernels):
         total = next(parts)
         for part in parts:
             total.add(part)
-        total.A = mirror_lower(total.A)
+        total.A = np.tril(total.A) + np.swapaxes(np.tril(total.A, -1), -1, -2)  # only the lower triangle is right
         return total
 
     def sum_rows(self, values: RowSums) -> FloatArray:
@@ -128,17 +123,3 @@ class HostTrainingKernels(TrainingPasses[Chunk], HostKernels):
         amount = PER_OUTPUT * self.features.n_rows * self.n_scores
         parts = self.threads.map(values, [chunk.rows for chunk in self.cut_chunks()], amount)
         return np.asarray(sum(parts, 0.0 * values(slice(0, 0))), dtype=SUM)
-
-
-def make_product(head: FloatArray) -> Callable[[FloatArray, FloatArray], None]:
-    """Return a function of P (n x K) and scores (n x C): scores += P W, the product in float32."""
-    if head.shape[1] == 1:
-        return lambda p, scores: rows.add_dots(p, head[:, 0], scores)
-    panels = products.make_panels(head)
-
-    def add(p: FloatArray, scores: FloatArray) -> None:
-        step = np.zeros((len(p), head.shape[1]), dtype=MEMBERSHIP)
-        products.multiply_add(p, panels, step)
-        scores += step
-
-    return add

@@ -90,7 +90,21 @@ class TrainingKernels(RowKernels, Protocol):
         head: FloatArray | None = None,
         scores: Array = None,
     ) -> NormalEquations:
-        """Sum the normal equations; where `head` is given, scores += P W of the round before comes first."""
+        """Sum A = P'HP and B = P'G of a partition.
+
+        Parameters
+        ----------
+        partition : Partition
+            What maps rows to P.
+        derivatives : callable
+            (rows) -> g (n x C) and h (n, or n x C) at the current scores.
+        pick : callable, optional
+            (rows, h) -> the rows that A is made of, and their h. The curvature tells what they stand for.
+        head : ndarray of shape (K, C), float32, optional
+            W of the round before, where the first pass did without it: scores += P W comes first.
+        scores : array of shape (n, C), optional
+            Changed in place where `head` is given.
+        """
 
     def add_step(self, head: FloatArray, scores: Array) -> None:
         """scores += P W, with the P of the last normal equations."""
@@ -103,4 +117,8 @@ class NetworkKernels(TrainingKernels, Protocol):
     """Training kernels that forward networks in passes of their own, several rounds ahead where asked."""
 
     def first_pass(self, network: Network, head: FloatArray | None, scores: Array) -> FloatArray:
-        """scores += P W of the round before, unless `head` is None; Z = X N; return [sum w z; sum w z^2]."""
+        """scores += P W of the round before, unless `head` is None; Z = X N; return [sum w z; sum w z^2].
+
+        The head (K x C, float32) is None in the first round, and where its step is added elsewhere. The scores (n x C)
+        are changed in place, and the sums are 2 x K, float64.
+        """

@@ -10,12 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gbun.arrays import Array
 from gbun.devices import Device
 from gbun.dtypes import FloatArray
-from gbun.kernels.equations import DeviceEquationSums, EquationSums
+from gbun.kernels.batches import Batch
+from gbun.kernels.chunks import Chunk
+from gbun.kernels.equations import DeviceEquationSums, EquationSums, Softmax
 from gbun.kernels.interface import Derivatives, NormalEquations, RowSampler
 from gbun.networks import Family, Network
 
@@ -27,20 +29,7 @@ IN_FLIGHT = 3
 """Rounds in flight where rounds are pipelined: one waits for its head, one for its normalisation, one is forwarded."""
 
 R = TypeVar("R")
-Normalisation = tuple[Array, Array]
-"""Centre and slope of each output, as the softmax of these kernels takes them."""
-
-
-class RowPart(Protocol):
-    """Some neighbouring rows."""
-
-    @property
-    def rows(self) -> slice: ...
-
-    def __len__(self) -> int: ...
-
-
-Part = TypeVar("Part", bound=RowPart)
+Part = TypeVar("Part", Chunk, Batch)
 
 
 @dataclass(eq=False)
@@ -50,7 +39,7 @@ class RoundInFlight:
     network: Network
     forward_weights: Any
     buffer: Array | None
-    normalisation: Normalisation | None = None
+    softmax: Softmax | None = None
 
 
 class RoundsInFlight:
@@ -80,19 +69,14 @@ class RoundsInFlight:
         if done.buffer is not None:
             self._free.append(done.buffer)
 
-    @property
-    def newest(self) -> RoundInFlight:
-        assert self._rounds, "the first pass comes first"
-        return self._rounds[-1]
-
     def find_forwarded(self, network: Network) -> RoundInFlight | None:
         """Return the oldest round of this network that has a Z but no P."""
-        return next((r for r in self._rounds if r.normalisation is None and r.network == network), None)
+        return next((r for r in self._rounds if r.softmax is None and r.network == network), None)
 
     @property
     def normalised(self) -> RoundInFlight:
         """The round that has a P and waits for its head."""
-        found = next((r for r in reversed(self._rounds) if r.normalisation is not None), None)
+        found = next((r for r in reversed(self._rounds) if r.softmax is not None), None)
         assert found is not None, "the normal equations come second"
         return found
 
@@ -112,11 +96,11 @@ class RowPasses(ABC, Generic[Part]):
         """Prepare the weights of a network, one of `n_rounds` that are applied together."""
 
     @abstractmethod
-    def _make_normalisation(self, partition: NetworkPartition) -> Normalisation: ...
+    def _make_softmax(self, partition: NetworkPartition) -> Softmax: ...
 
     @abstractmethod
     def _make_product(self, head: FloatArray) -> Callable[[Array, Array], None]:
-        """Return a function of P and scores: scores += P W."""
+        """Return a function of P (n x K) and scores (n x C): scores += P W, the product in float32."""
 
     @abstractmethod
     def _scratch(self, part: Part) -> Array:
@@ -127,7 +111,7 @@ class RowPasses(ABC, Generic[Part]):
         """z = X N"""
 
     @abstractmethod
-    def _softmax(self, z: Array, normalisation: Normalisation) -> None:
+    def _to_memberships(self, z: Array, softmax: Softmax) -> None:
         """Turn Z into P in its place."""
 
     def _rounds_at_a_time(self, n_scores: int) -> int | None:
@@ -135,37 +119,27 @@ class RowPasses(ABC, Generic[Part]):
         return None
 
     def add_rounds(self, steps: Sequence[Step], scores: Array) -> None:
-        """Add P W of one round after the other.
-
-        Parameters
-        ----------
-        steps : sequence of Step
-            Their partitions are `NetworkPartition`, of the family of these kernels.
-        scores : array of shape (n, C)
-            Changed in place.
-        """
-        if not steps:
-            return
+        """Add P W of one round after the other; partitions are of the family of these kernels."""
         count = self._rounds_at_a_time(scores.shape[1]) or len(steps)
         with self.device.compute_context():
-            for first in range(0, len(steps), count):
+            for first in range(0, len(steps), count or 1):
                 self._add_together(steps[first : first + count], scores)
 
     def _add_together(self, steps: Sequence[Step], scores: Array) -> None:
-        n_rounds, rounds = len(steps), []
+        rounds = []
         for step in steps:
             partition: Any = step.partition
-            weights = self._make_weights(partition.network, n_rounds)
-            rounds.append((weights, self._make_normalisation(partition), self._make_product(step.head)))
+            weights = self._make_weights(partition.network, len(steps))
+            rounds.append((weights, self._make_softmax(partition), self._make_product(step.head)))
 
         def work(part: Part) -> None:
-            z, own_scores = self._scratch(part), scores[part.rows]
-            for weights, normalisation, add_product in rounds:
+            z = self._scratch(part)
+            for weights, softmax, add_product in rounds:
                 self._forward(weights, part, z)
-                self._softmax(z, normalisation)
-                add_product(z, own_scores)
+                self._to_memberships(z, softmax)
+                add_product(z, scores[part.rows])
 
-        for _ in self._map(work, n_rounds):
+        for _ in self._map(work, len(steps)):
             pass
 
 
@@ -187,7 +161,7 @@ class TrainingPasses(RowPasses[Part]):
     def _sum_moments(self, sums: Iterable[Any]) -> FloatArray: ...
 
     @abstractmethod
-    def _make_equations(self, g: Array, h: Array, normalisation: Normalisation) -> EquationSums | DeviceEquationSums:
+    def _make_equations(self, g: Array, h: Array, softmax: Softmax) -> EquationSums | DeviceEquationSums:
         """Return sums that are zero; g and h tell the number of scores and of Hessians."""
 
     @abstractmethod
@@ -195,22 +169,7 @@ class TrainingPasses(RowPasses[Part]):
         """Sum `work` over runs of parts, which together are all parts."""
 
     def first_pass(self, network: Network, head: FloatArray | None, scores: Array) -> FloatArray:
-        """Add the step of the round before, then forward a network.
-
-        Parameters
-        ----------
-        network : Network
-            N of the new round.
-        head : ndarray of shape (K, C), float32, or None
-            W of the round before: scores += P W. None: there is none, or its step is added elsewhere.
-        scores : array of shape (n, C)
-            Changed in place.
-
-        Returns
-        -------
-        ndarray of shape (2, K), float64
-            [sum w z; sum w z^2] of Z = X N.
-        """
+        """Add the step of the round before, then forward a network; see `NetworkKernels`."""
         with self.device.compute_context():
             previous, add_previous = self._make_previous_step(head, scores)
             current = self.rounds.begin(network, self._make_weights(network), previous)
@@ -230,25 +189,9 @@ class TrainingPasses(RowPasses[Part]):
         head: FloatArray | None = None,
         scores: Array = None,
     ) -> NormalEquations:
-        """Normalise the outputs of a network and sum the normal equations of its round.
-
-            P = softmax((Z - centre) x slope),   A = P'HP,   B = P'G
-
-        Parameters
-        ----------
-        partition : NetworkPartition
-            Its centre and slope turn Z into P, in the place of Z.
-        derivatives : callable
-            (rows) -> g (n x C) and h (n, or n x C) at the current scores.
-        pick : callable, optional
-            (rows, h) -> the rows that A is made of, and their h. The curvature tells what they stand for.
-        head : ndarray of shape (K, C), float32, optional
-            W of the round before, where the first pass did without it: scores += P W comes first.
-        scores : array of shape (n, C), optional
-            Changed in place where `head` is given.
-        """
+        """Sum the normal equations of P = softmax((Z - centre) x slope), which takes the place of Z."""
         with self.device.compute_context():
-            current, normalisation = self._find_or_forward(partition.network), self._make_normalisation(partition)
+            current, softmax = self._find_or_forward(partition.network), self._make_softmax(partition)
             previous, add_previous = self._make_previous_step(head, scores)
 
             def work(run: Iterable[Part]) -> NormalEquations:
@@ -258,14 +201,14 @@ class TrainingPasses(RowPasses[Part]):
                         add_previous(part)
                     g, h = derivatives(part.rows)
                     z = self._outputs(part, current)
-                    totals = totals or self._make_equations(g, h, normalisation)
+                    totals = totals or self._make_equations(g, h, softmax)
                     totals.add(z, g, h, None if pick is None else partial(pick, part.rows))
                 if totals is None:  # the share of this worker has no rows
-                    totals = self._make_equations(*derivatives(slice(0, 0)), normalisation)
+                    totals = self._make_equations(*derivatives(slice(0, 0)), softmax)
                 return totals.finish()
 
             equations = self._sum_equations(work)
-        current.normalisation = normalisation
+        current.softmax = softmax
         if previous is not None:
             self.rounds.end(previous)
         return equations
@@ -288,8 +231,8 @@ class TrainingPasses(RowPasses[Part]):
 
         def add(part: Part) -> None:
             p = self._outputs(part, waiting)
-            if waiting.buffer is None and waiting.normalisation is not None:
-                self._softmax(p, waiting.normalisation)
+            if waiting.buffer is None and waiting.softmax is not None:
+                self._to_memberships(p, waiting.softmax)
             add_product(p, scores[part.rows])
 
         return waiting, add

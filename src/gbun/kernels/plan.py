@@ -10,6 +10,7 @@ from gbun.kernels import costs
 from gbun.kernels.chunks import cut_chunks, rows_in_chunk
 from gbun.kernels.costs import Workload
 from gbun.kernels.linear import linear_bytes
+from gbun.kernels.passes import IN_FLIGHT
 from gbun.kernels.placement import MIN_BATCH_ROWS, Placement, placements, smallest_placement
 from gbun.kernels.unfused import BLOCK
 from gbun.memory import FRACTION_OF_FREE, format_megabytes
@@ -45,14 +46,20 @@ class Plan:
     n_threads: int
     gram_share: float
     budget: int
+    pipelined: bool = False  # rounds are forwarded while the sums of others travel, each with its buffer
     hold: bool = True  # n x K buffers keep Z and then P; otherwise each pass computes them again, part by part
     form: str = "auto"  # chunks may keep the order of their features; "hashed" computes every weight on the fly
     n_chunks: int = 0
     parts: tuple[tuple[str, int], ...] = ()  # what takes how many bytes
-    pipelined: bool = False  # rounds are forwarded while the sums of others travel, each with its buffer
     linear_bytes: int = 0  # of the linear start, free again when the first round begins
     placement: Placement | None = None  # where a device has the rows
     fused: bool = True  # the learner is a network
+    exact: bool = False  # the normal equations are float64 throughout, on a device that has float64
+
+    @property
+    def n_buffers(self) -> int:
+        """n x K buffers: one for each round that may be in flight."""
+        return (IN_FLIGHT if self.pipelined else 1) if self.hold else 0
 
     @property
     def gram_rows(self) -> int:
@@ -111,10 +118,6 @@ def make_plan(
     form : {"auto", "dense", "hashed"}
         How the host's kernels make weights.
 
-    Returns
-    -------
-    Plan
-
     Raises
     ------
     BudgetTooSmallError
@@ -138,7 +141,9 @@ def make_plan(
         )
     budget = int(FRACTION_OF_FREE * device.free_bytes()) if memory_budget is None else memory_budget
     n, K, C = work.n_rows, work.n_outputs, work.n_scores
-    plan = Plan(device.name, n, K, C, n_threads, work.gram_share, budget, pipelined=work.pipelined, fused=work.fused)
+    plan = Plan(
+        device.name, n, K, C, n_threads, work.gram_share, budget, work.pipelined, fused=work.fused, exact=work.exact
+    )
     tried = []
     for candidate in _host_plans(plan, work, device, form) if device.compiled else _device_plans(plan, work, device):
         if candidate.n_bytes <= budget:
