@@ -21,7 +21,7 @@ from gbun.cli import app
 from gbun.cli.labels import guess_task_from_summaries, summarize_labels
 from gbun.cli.options import option_name
 from gbun.config import parameter_fields
-from gbun.data.svmlight import write_svmlight
+from tests.data.test_svmlight import write_svmlight
 from tests.learners.random_cuts import RandomCuts
 
 SMALL = ("--n-neurons", "16", "--n-estimators", "5")

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from gbun.data import streams
 from gbun.data.files import read_table
-from gbun.data.svmlight import read_svmlight, write_svmlight
-from tests.data.test_svmlight import COMPRESS, GRAMMAR, LINES, write
+from gbun.data.svmlight import read_svmlight
+from tests.data.test_svmlight import COMPRESS, GRAMMAR, LINES, write, write_svmlight
 
 SIZES = (1, 2, 3, 7, 64)
 sizes = st.sampled_from([2, 3, 7] * 5 + [64])
@@ -100,11 +100,9 @@ def test_svmlight_shares_are_the_file_or_have_its_error(folder, content, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("piece", [1, 3, 1 << 14])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", [True, False])
-def test_svmlight_lines_of_all_lengths(tmp_path, monkeypatch, size, piece, end, last):
-    monkeypatch.setattr(streams, "_BLOCK_SIZE", piece)
+def test_svmlight_lines_of_all_lengths(tmp_path, size, end, last):
     long = "1 " + " ".join(f"{i}:1" for i in range(400))
     lines = ["# head", "1 1:1", "", long, "-1", long + " # 5:5", "2 3:3 # note", "", "7 9:9"]
     path = write(tmp_path / "a.svm", end.join(lines) + end * last)

@@ -13,8 +13,7 @@ import pytest
 import scipy.sparse
 
 from gbun.data.files import read_table
-from gbun.data.svmlight import write_svmlight
-from tests.data.test_svmlight import COMPRESS, assert_same, random_matrix, write
+from tests.data.test_svmlight import COMPRESS, assert_same, random_matrix, write, write_svmlight
 
 
 @pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.parquet", "a.npz"])

@@ -11,10 +11,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbun.data.svmlight import write_svmlight
 from gbun.data.worker_files import assign_files, read_share
 from tests.data.test_file_shares import CSR, FOUR, SIZES
-from tests.data.test_svmlight import write
+from tests.data.test_svmlight import write, write_svmlight
 
 
 def deal(paths, size):

@@ -15,7 +15,6 @@ from gbun.cli.tables import ExpectedInput, match_columns, read_rows
 from gbun.cli.training import LABELS_HELP, TARGET_HELP, WEIGHT_HELP
 
 if TYPE_CHECKING:
-    from gbun.data.files import Table
     from gbun.metrics import Metric
     from gbun.model import Model
 
@@ -39,7 +38,9 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Compute metrics of a model on the rows of a file."""
+    from gbun.collectives import Solo
     from gbun.model import load_model
+    from gbun.targets import to_weight_array
 
     check_device(device)
     metrics = read_metrics(metric or (), "--metric")
@@ -47,9 +48,12 @@ def evaluate(
     expected = ExpectedInput.of_model(fitted)
     table = read_rows(data, target, weight, labels, expected.text, need_labels=True)
     table = match_columns(table, data, expected)
-    values = metric_values(fitted, table, metrics or default_metrics(fitted), rounds, device)
+    y, n, objective = encode_labels(fitted, table.y), table.X.shape[0], fitted.ensemble.objective
+    response = objective.response(fitted.decision_function(table.X, n_rounds=rounds, device=device).reshape(n, -1))
+    weights = to_weight_array(table.weight, n, "weight")
+    values = {m.name: m.evaluate(y, response, weights, Solo()) for m in metrics or default_metrics(fitted)}
     if json:
-        show_json({"rows": table.X.shape[0], "metrics": values})
+        show_json({"rows": n, "metrics": values})
     else:
         show_table(((name, f"{value:.6g}") for name, value in values.items()), ("metric", "value"))
 
@@ -62,18 +66,6 @@ def default_metrics(model: Model) -> list[Metric]:
     if model.classes is not None:
         names = BINARY_METRICS if len(model.classes) == 2 else MULTICLASS_METRICS
     return [get_metric(name) for name in dict.fromkeys([model.ensemble.objective.default_metric(), *names])]
-
-
-def metric_values(
-    model: Model, table: Table, metrics: list[Metric], rounds: int | None, device: str = "cpu"
-) -> dict[str, float]:
-    from gbun.collectives import Solo
-    from gbun.targets import to_weight_array
-
-    y, n = encode_labels(model, table.y), table.X.shape[0]
-    scores = model.decision_function(table.X, n_rounds=rounds, device=device).reshape(n, -1)
-    response, weight = model.ensemble.objective.response(scores), to_weight_array(table.weight, n, "weight")
-    return {metric.name: metric.evaluate(y, response, weight, Solo()) for metric in metrics}
 
 
 def encode_labels(model: Model, y: Any) -> Any:

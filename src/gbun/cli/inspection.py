@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from gbun.cli.prediction import MODEL_HELP
-from gbun.cli.screen import format_list, format_size, show_json, show_table, sparkline
+from gbun.cli.screen import format_list, show_json, show_table, sparkline
 
 if TYPE_CHECKING:
     from gbun.model import Model
@@ -31,12 +32,19 @@ def inspect(
 
 
 def describe_model(model: Model, path: Path) -> dict[str, Any]:
-    """Describe a model in plain types; rounds count from 0, as in Python."""
+    """Describe a model in plain types; rounds count from 0, and parameters are those that are not the defaults."""
     import numpy as np
 
+    from gbun.config import parameter_fields
+
     ensemble, description = model.ensemble, model.description
-    schema, linear = description.schema, ensemble.linear
+    linear, kind, parameters = ensemble.linear, ensemble.learner.kind, ensemble.learner.parameters()
     buckets = None if linear is None else linear.buckets
+    learner: dict[str, Any] = {"learner": {"kind": kind, "parameters": parameters}}
+    if kind == "network":
+        learner = {"network": {name: parameters[name] for name in NETWORK_FIELDS}}
+    defaults = {field.name: field.default for field in parameter_fields()}
+    stored = description.parameters.items()
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
@@ -47,7 +55,7 @@ def describe_model(model: Model, path: Path) -> dict[str, Any]:
         "best_score": description.best_score,
         "scores": ensemble.n_scores,
         "classes": None if model.classes is None else model.classes.tolist(),
-        **describe_learner(model),
+        **learner,
         "scaling": {
             "name": ensemble.scaling.name,
             "dense": ensemble.scaling.dense is not None,
@@ -61,43 +69,27 @@ def describe_model(model: Model, path: Path) -> dict[str, Any]:
             "buckets": None if buckets is None else buckets.n,
             "hashed": None if buckets is None else buckets.hashed,
         },
-        "input": {name: getattr(schema, name) for name in ("kind", "n_columns", "names", "categorical")},
-        "parameters": changed_parameters(model),
+        "input": vars(description.schema),
+        "parameters": {name: value for name, value in stored if name not in defaults or value != defaults[name]},
         # The Euclidean norm of the head: how much a round added to the scores.
         "head_norms": [float(np.linalg.norm(step.head)) for step in ensemble.steps],
     }
 
 
-def describe_learner(model: Model) -> dict[str, Any]:
-    """Describe the base learner: networks under "network", all others by kind and parameters under "learner"."""
-    learner = model.ensemble.learner
-    parameters = learner.parameters()
-    if learner.kind == "network":
-        return {"network": {name: parameters[name] for name in NETWORK_FIELDS}}
-    return {"learner": {"kind": learner.kind, "parameters": parameters}}
-
-
-def changed_parameters(model: Model) -> dict[str, Any]:
-    """Return the training parameters that differ from the defaults."""
-    from gbun.config import parameter_fields
-
-    defaults = {f.name: f.default for f in parameter_fields()}
-    stored = model.description.parameters
-    return {name: value for name, value in stored.items() if name not in defaults or value != defaults[name]}
-
-
 def format_description(details: dict[str, Any]) -> list[tuple[str, str]]:
     scaling, norms = details["scaling"], details["head_norms"]
-    objective = dict(details["objective"])
+    objective, n_columns = dict(details["objective"]), details["input"]["n_columns"]
+    array = "dense rows" if scaling["dense"] else "sparse rows"
+    kinds = {"array": array, "frame": "a data frame", "names": "dicts", "tokens": "lists of words"}
     rows = [
-        ("file", f"{details['file']}, {format_size(details['bytes'])}"),
+        ("file", f"{details['file']}, {decimal(details['bytes'])}"),
         ("task", details["task"]),
         ("objective", _format_parameters(objective.pop("name"), objective)),
         ("rounds", str(details["rounds"])),
         ("best round", _format_best_round(details["best_round"], details["best_score"])),
         ("scores a row", str(details["scores"])),
         ("classes", "" if details["classes"] is None else format_list(map(repr, details["classes"]))),
-        ("input", _format_input(details["input"], scaling["dense"])),
+        ("input", kinds[details["input"]["kind"]] + ("" if n_columns is None else f" of {n_columns} columns")),
         ("columns", format_list(details["input"]["names"] or ())),
         ("categorical", format_list(details["input"]["categorical"])),
         ("scaling", f"{scaling['name']}: {_format_scaling(scaling)}"),
@@ -141,17 +133,6 @@ def _format_start(start: dict[str, Any]) -> str:
     if start["buckets"] is not None:
         place = f" in {start['buckets']:,} hashed buckets" if start["hashed"] else f" of {start['buckets']:,} columns"
     return f"linear, {start['weights']:,} weights{place} that are not 0, l2 = {start['l2']:g}"
-
-
-def _format_input(expected: dict[str, Any], dense: bool) -> str:
-    kinds = {
-        "array": "dense rows" if dense else "sparse rows",
-        "frame": "a data frame",
-        "names": "dicts",
-        "tokens": "lists of words",
-    }
-    columns = "" if expected["n_columns"] is None else f" of {expected['n_columns']} columns"
-    return kinds.get(expected["kind"], str(expected["kind"])) + columns
 
 
 def _format_scaling(scaling: dict[str, Any]) -> str:

@@ -7,16 +7,13 @@ import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from gbun.cli.options import check_device
 from gbun.cli.tables import ExpectedInput, check_output, match_columns, read_rows
 from gbun.ranges import DeviceName
-
-if TYPE_CHECKING:
-    from gbun.model import Model
 
 STDOUT = Path("-")
 MODEL_HELP = "A model file that `gbun train` or save_model wrote."
@@ -38,12 +35,15 @@ def predict(
     device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "cpu",
 ) -> None:
     """Predict the rows of a file."""
+    import numpy as np
+
+    from gbun.model import load_model
+    from gbun.model_io.atomic import write_atomically
+
     if proba and scores:
         raise typer.BadParameter("one of --proba and --scores, not both", param_hint="--scores")
     if output != STDOUT and output.suffix.lower() not in (".csv", ".npy"):
         raise typer.BadParameter(f"got {str(output)!r}, expected a .csv or .npy file, or -", param_hint="--output")
-    from gbun.model import load_model
-
     check_device(device)
     if output != STDOUT:
         check_output(output, [model, data])
@@ -53,24 +53,12 @@ def predict(
     method = fitted.predict_proba if proba else fitted.decision_function if scores else fitted.predict
     values = method(X, n_rounds=rounds, device=device)
     name = "probability" if proba else "score" if scores else "prediction"
-    _write(output, values, column_names(fitted, values, name))
-
-
-def column_names(model: Model, values: Any, name: str) -> list[str]:
-    """Return `name`, or `name_class` for each class; classes without names are numbered."""
-    if values.ndim == 1:
-        return [name]
-    classes: Any = range(values.shape[1])
-    if model.classes is not None and len(model.classes) == values.shape[1]:
-        classes = model.classes
-    return [f"{name}_{label}" for label in classes]
-
-
-def _write(output: Path, values: Any, names: list[str]) -> None:
-    import numpy as np
-
-    from gbun.model_io.atomic import write_atomically
-
+    names = [name]
+    if values.ndim == 2:  # classes without names are numbered
+        classes: Any = range(values.shape[1])
+        if fitted.classes is not None and len(fitted.classes) == values.shape[1]:
+            classes = fitted.classes
+        names = [f"{name}_{label}" for label in classes]
     if output == STDOUT:
         sys.stdout.writelines(csv_text(values, names))
         sys.stdout.flush()  # a closed pipe raises here, not at the end of the interpreter

@@ -1,4 +1,4 @@
-"""Output of the commands: results on the output stream, notes on the error stream."""
+"""Output of the commands. Results go to the output stream; notes go to the error stream, not into a file of results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import typer
-
-
-def print_note(text: str) -> None:
-    """Print a note on the error stream, so that it does not get into a file of results."""
-    typer.echo(text, err=True)
 
 
 def show_table(rows: Iterable[tuple[str, str]], heads: tuple[str, str] | None = None) -> None:
@@ -42,17 +37,6 @@ def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def format_size(size: int) -> str:
-    """
-    >>> format_size(512), format_size(2_500_000)
-    ('512 bytes', '2.5 MB')
-    """
-    if size < 1000:
-        return f"{size} bytes"
-    power = min(int(math.log10(size)) // 3, 4)
-    return f"{size / 1000**power:.3g} {('', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def format_list(values: Iterable[Any], most: int = 8) -> str:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gbun.cli.screen import format_list, print_note
+import typer
+
+from gbun.cli.screen import format_list
 
 if TYPE_CHECKING:
     from gbun.data.files import Table
@@ -73,23 +75,17 @@ def read_rows(
         by_file = "save them in it as y, or name their .npy file with --labels"
         advice = "name their column with --target" if table.feature_names else by_file
         raise ValueError(f"{path}: got no labels, expected one for each row; {advice}")
-    n_missing = _count_missing(table.y)
+    n_missing = int((table.y != table.y).sum())
+    if table.y.dtype.kind == "O":  # from a data frame only: None is missing too
+        from pandas import isna
+
+        n_missing = int(isna(table.y).sum())
     if n_missing:
         raise ValueError(
             f"{path}: got {n_missing} rows without a label, expected one in each of {len(table.y)}; "
             "drop those rows or fill them in"
         )
     return table
-
-
-def _count_missing(y: Any) -> int:
-    if y.dtype.kind == "f":
-        return int((y != y).sum())
-    if y.dtype.kind != "O":
-        return 0
-    from pandas import isna  # only a data frame has objects as labels
-
-    return int(isna(y).sum())
 
 
 def match_columns(table: Table, path: Path, expected: ExpectedInput) -> Table:
@@ -117,7 +113,8 @@ def _select_columns(table: Table, path: Path, expected: ExpectedInput) -> Any:
         )
     unknown = [name for name in names if name not in wanted]
     if unknown:
-        print_note(f"note: {path}: ignored {format_list(unknown)}, as {expected.owner} has no such column")
+        note = f"note: {path}: ignored {format_list(unknown)}, as {expected.owner} has no such column"
+        typer.echo(note, err=True)
     X: Any = table.X
     return X.set_axis([str(name) for name in X.columns], axis=1)[list(wanted)]
 

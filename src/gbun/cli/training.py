@@ -13,11 +13,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from gbun.callbacks import Callback, Checkpoint, History, ProgressBar, TimeBudget
 from gbun.cli.labels import TASK_HELP, class_labels, guess_task_from_summaries, is_text, summarize_labels
 from gbun.cli.options import check_device, option_name, read_metrics
-from gbun.cli.screen import format_size, print_note, show_table
+from gbun.cli.screen import show_table
 from gbun.cli.tables import ExpectedInput, check_output, match_columns, read_rows
 from gbun.config import Parameters
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from gbun.collectives import Collective
     from gbun.data.files import Table
     from gbun.model import Model
-    from gbun.problem import Dataset
 
 
 class Transport(str, Enum):
@@ -107,20 +107,25 @@ class TrainCommand:
         return callbacks
 
     def _train(self, collective: Collective) -> None:
+        from gbun.problem import Dataset
         from gbun.training import train
 
-        is_root = collective.rank == 0
         rows, valid_rows, initial = self._read(collective)
         task, text = self._choose_task(rows, initial, collective)
-        evals = {} if valid_rows is None else {"valid": _dataset(valid_rows, task, text)}
+
+        def make_dataset(table: Table) -> Dataset:
+            assert table.y is not None, "read_rows has checked it"
+            y = class_labels(table.y, text=text) if task == "classification" else table.y
+            return Dataset(table.X, y, table.weight)
+
         # `train` itself shows progress with --verbose.
         display: list[Callback] = [] if self.quiet or self.parameters.verbose else [ProgressBar()]
         history, counter, began = History(), RoundCounter(), perf_counter()
         try:
             model = train(
                 self.parameters,
-                _dataset(rows, task, text),
-                evals=evals,
+                make_dataset(rows),
+                evals={} if valid_rows is None else {"valid": make_dataset(valid_rows)},
                 callbacks=[*display, history, *self.callbacks(), counter],
                 init_model=initial,
                 task=task,
@@ -130,12 +135,12 @@ class TrainCommand:
         except KeyboardInterrupt:
             raise KeyboardInterrupt(self._interruption_message(history, counter.count)) from None
         seconds = perf_counter() - began
-        if is_root:
+        if collective.rank == 0:
             model.save_model(self.model)
             lines = summarize(model, history, seconds, 0 if initial is None else initial.n_rounds)
             # One worker is not worth a line.
             lines += [("workers", str(collective.size))] if collective.size > 1 else []
-            show_table([*lines, ("file", f"{self.model}, {format_size(self.model.stat().st_size)}")])
+            show_table([*lines, ("file", f"{self.model}, {decimal(self.model.stat().st_size)}")])
 
     def _read(self, collective: Collective) -> tuple[Table, Table | None, Model | None]:
         """Read this worker's training rows and validation rows, and the model to continue from."""
@@ -188,7 +193,7 @@ class TrainCommand:
 
         task, reason = decide_at_root(collective, summarize_labels(rows.y), choose)
         if collective.rank == 0 and not self.quiet:
-            print_note(f"task: {task} ({reason})")
+            typer.echo(f"task: {task} ({reason})", err=True)
         labels = rows.y if initial is None else initial.classes
         return task, task == "classification" and decide_at_root(collective, is_text(labels), any)
 
@@ -263,14 +268,11 @@ class RoundCounter(Callback):
 
 def summarize(model: Model, history: History, seconds: float, n_initial_rounds: int) -> list[tuple[str, str]]:
     """Summarize a training run; `n_initial_rounds` is the number of rounds of the initial model."""
-    n_resumed = history.n_resumed
-    resumed = f" after {n_resumed} of the checkpoint" if n_resumed else ""
+    resumed = f" after {history.n_resumed} of the checkpoint" if history.n_resumed else ""
+    made = f"this run made {len(history.seconds) - history.n_resumed}{resumed} in {seconds:.2f} s"
     lines = [
         ("model", repr(model).strip("<>").removeprefix("gbun.Model: ")),
-        (
-            "rounds",
-            f"{model.n_rounds}; this run made {len(history.seconds) - n_resumed}{resumed} in {seconds:.2f} s",
-        ),
+        ("rounds", f"{model.n_rounds}; {made}"),
     ]
     if model.description.best_round is not None:
         best = model.description.best_round + 1
@@ -280,11 +282,3 @@ def summarize(model: Model, history: History, seconds: float, n_initial_rounds: 
             values = [value, *history.values.get(name, {}).get(metric, [])]
             lines.append((f"{name} {metric}", f"{values[model.n_rounds - n_initial_rounds]:.6g}"))
     return lines
-
-
-def _dataset(table: Table, task: str, text: bool) -> Dataset:
-    from gbun.problem import Dataset
-
-    assert table.y is not None, "read_rows has checked it"
-    y = class_labels(table.y, text=text) if task == "classification" else table.y
-    return Dataset(table.X, y, table.weight)

@@ -84,7 +84,20 @@ def read_table(
     """
     path = Path(path)
     form = _detect_format(path)
-    _check_arguments(path, form, target, weight, labels)
+    label_sources = {"svmlight": "y is the first number of a line", "npz": "y and weight are arrays of that name"}
+    for name, column in (("target", target), ("weight", weight)):
+        if form in label_sources and column is not None:
+            raise ValueError(
+                f"{name}: got {column!r} for {path}, expected None, as {form} has no named columns: "
+                f"{label_sources[form]}; leave {name} out"
+            )
+    if labels is not None and form != "npz":
+        raise ValueError(
+            f"labels: got {str(labels)!r} for {path}, expected None, as only .npz files may keep y apart; "
+            f"{'leave labels out' if form == 'svmlight' else 'name the column in target'}"
+        )
+    if target is not None and target == weight:
+        raise ValueError(f"weight: got {weight!r}, which is the target too, expected another column; name one")
     check_share(share)
     if form == "svmlight":
         from gbun.data.svmlight import read_svmlight  # needs numba, which takes a second to import
@@ -112,23 +125,6 @@ def _detect_format(path: Path) -> str:
             f".parquet and .npz also followed by {' '.join(MAGIC_BYTES)}); rename or convert the file"
         )
     return form
-
-
-def _check_arguments(path: Path, form: str, target: str | None, weight: str | None, labels: PathLike | None) -> None:
-    label_sources = {"svmlight": "y is the first number of a line", "npz": "y and weight are arrays of that name"}
-    for name, column in (("target", target), ("weight", weight)):
-        if form in label_sources and column is not None:
-            raise ValueError(
-                f"{name}: got {column!r} for {path}, expected None, as {form} has no named columns: "
-                f"{label_sources[form]}; leave {name} out"
-            )
-    if labels is not None and form != "npz":
-        raise ValueError(
-            f"labels: got {str(labels)!r} for {path}, expected None, as only .npz files may keep y apart; "
-            f"{'leave labels out' if form == 'svmlight' else 'name the column in target'}"
-        )
-    if target is not None and target == weight:
-        raise ValueError(f"weight: got {weight!r}, which is the target too, expected another column; name one")
 
 
 def _load_pandas(path: Path, *also: str) -> Any:
@@ -178,56 +174,50 @@ def _parse_csv(path: Path, stream: IO[bytes], pandas: Any, separator: str, text:
 
 
 def _read_parquet(path: Path, share: Share) -> pd.DataFrame:
+    """Read all rows, or the row groups that overlap with a share without the other rows of these groups."""
     pandas = _load_pandas(path, "pyarrow")
     check_magic(path, b"PAR1", "a parquet file")
     with explain_broken_content(path, "a whole parquet file", "copy or write it again"):
         frame: pd.DataFrame
-        frame = pandas.read_parquet(path, engine="pyarrow") if share[1] == 1 else _read_parquet_share(path, share)
-    return frame
-
-
-def _read_parquet_share(path: Path, share: Share) -> pd.DataFrame:
-    """Read the row groups that overlap with a share and drop the other rows of these groups."""
-    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    with parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False) as file:  # or it holds a whole group
-        ends = np.cumsum([0] + [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
-        first, last = share_bounds(int(ends[-1]), share)
-        groups = np.flatnonzero((ends[1:] > first) & (ends[:-1] < last)) if first < last else np.arange(0)
-        at = int(ends[groups[0]]) if groups.size else 0
-        kept = []
-        # A batch has a few million values, however many columns there are.
-        size = max(1, min(1 << 16, (1 << 22) // max(1, len(file.schema_arrow))))
-        for batch in file.iter_batches(size, row_groups=groups.tolist()):
-            skipped, at = max(first - at, 0), at + len(batch)
-            if at > first:  # even an empty slice would keep its batch in memory
-                kept.append(batch.slice(skipped, len(batch) - skipped - max(at - last, 0)))
-            if at >= last:
-                break
-        frame: pd.DataFrame = pyarrow.Table.from_batches(kept, file.schema_arrow).to_pandas()
+        if share[1] == 1:
+            frame = pandas.read_parquet(path, engine="pyarrow")
+            return frame
+        pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        with parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False) as file:  # or it holds a whole group
+            ends = np.cumsum([0] + [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
+            first, last = share_bounds(int(ends[-1]), share)
+            groups = np.flatnonzero((ends[1:] > first) & (ends[:-1] < last)) if first < last else np.arange(0)
+            at = int(ends[groups[0]]) if groups.size else 0
+            kept = []
+            # A batch has a few million values, however many columns there are.
+            size = max(1, min(1 << 16, (1 << 22) // max(1, len(file.schema_arrow))))
+            for batch in file.iter_batches(size, row_groups=groups.tolist()):
+                skipped, at = max(first - at, 0), at + len(batch)
+                if at > first:  # even an empty slice would keep its batch in memory
+                    kept.append(batch.slice(skipped, len(batch) - skipped - max(at - last, 0)))
+                if at >= last:
+                    break
+            frame = pyarrow.Table.from_batches(kept, file.schema_arrow).to_pandas()
     return frame
 
 
 def _split_frame(path: Path, frame: pd.DataFrame, target: str | None, weight: str | None) -> Table:
     """Divide a frame into X, y and weight."""
     named = {name: column for name, column in (("target", target), ("weight", weight)) if column is not None}
+    columns = [str(name) for name in frame.columns]
     for argument, column in named.items():
         if column not in frame.columns:
-            raise ValueError(_missing_column_message(path, argument, column, [str(name) for name in frame.columns]))
+            folded = [name for name in columns if name.strip().casefold() == column.strip().casefold()]
+            near = list(dict.fromkeys(folded + difflib.get_close_matches(column, columns)))[:3]
+            listed = ", ".join(map(repr, columns[:20])) + f", ... ({len(columns)} in all)" * (len(columns) > 20)
+            advice = f"did you mean {' or '.join(map(repr, near))}?" if near else "name one of them"
+            raise ValueError(f"{argument}: got {column!r}, expected a column of {path}: {listed}; {advice}")
     X = frame.drop(columns=list(named.values()))
     if X.shape[1] == 0:
         raise ValueError(f"{path}: got no column besides {sorted(named.values())}, expected features; add some")
     y = None if target is None else frame[target].to_numpy()
     weights = None if weight is None else _as_float64(path, f"weight={weight!r}", frame[weight].to_numpy())
     return Table(X, y, weights, tuple(str(name) for name in X.columns))
-
-
-def _missing_column_message(path: Path, argument: str, column: str, columns: list[str]) -> str:
-    near = difflib.get_close_matches(column, columns, n=3, cutoff=0.6)
-    folded = [name for name in columns if name.strip().casefold() == column.strip().casefold()]
-    guess = list(dict.fromkeys(folded + near))[:3]
-    listed = ", ".join(map(repr, columns[:20])) + (f", ... ({len(columns)} in all)" if len(columns) > 20 else "")
-    advice = f"did you mean {' or '.join(map(repr, guess))}?" if guess else "name one of them"
-    return f"{argument}: got {column!r}, expected a column of {path}: {listed}; {advice}"
 
 
 def _as_float64(path: Path, name: str, values: NDArray[Any]) -> NDArray[np.float64]:

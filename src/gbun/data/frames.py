@@ -57,7 +57,9 @@ def _from_pandas(series: Any, column: str, name: str, categorical: Sequence[str]
     is_categorical = _is_categorical(is_categorical, bool(series.isna().all()), column, name, categorical)
     if is_categorical:
         codes, categories = series.factorize()
-        names = tuple(_category_name(category) for category in categories)
+        # 1 and 1.0 are the same category, as a missing value turns integers of pandas into floats.
+        whole = (int(c) if isinstance(c, float) and c.is_integer() else c for c in categories)
+        names = tuple(map(str, whole))
         return FrameColumn(column, codes=codes.astype(np.int64), categories=names)
     if kind not in "fiubO":
         raise ValueError(_unsupported_message(column, name, series.dtype))
@@ -75,11 +77,6 @@ def _all_numbers(values: Any, column: str, name: str) -> bool:
             f"{name}[{column!r}] must hold numbers, or strings, or be of type category, got {other.__name__} in it"
         )
     return False
-
-
-def _category_name(category: Any) -> str:
-    """Name a category: 1 and 1.0 are the same, as a missing value turns integers of pandas into floats."""
-    return str(int(category)) if isinstance(category, float) and category.is_integer() else str(category)
 
 
 def _from_polars(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> FrameColumn:

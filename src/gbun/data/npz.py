@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import struct
 import zipfile
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ import scipy.sparse
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gbun.data.streams import ByteRange, PathLike, Share, check_magic, explain_broken_content, share_bounds
+from gbun.data.streams import PathLike, Share, check_magic, explain_broken_content, share_bounds
 
 _SPARSE_PARTS = ("data", "indices", "indptr", "shape")
 _HEADER_SIZE = 1 << 14  # bytes read for the header of an array: numpy's longest fits in
@@ -31,31 +32,32 @@ def read_npz(path: Path, labels: PathLike | None, share: Share) -> tuple[Any, An
     with _explain_broken(path, ".npz"):
         archive = NpzReader(path, verify=share[1] == 1)
     with archive:
-        names = archive.names
-        sparse = set(_SPARSE_PARTS) <= names or "format" in names
-        if not sparse and "X" not in names:
+        names, form = archive.names, archive.sparse_format
+        if form is None and "X" not in names:
             raise ValueError(
                 f"{path}: got the arrays {sorted(names)}, expected X, or the parts of a sparse matrix "
                 f"({', '.join(_SPARSE_PARTS)}); save them under these names"
             )
         if "y" in names and labels is not None:
             raise ValueError(f"labels: got {str(labels)!r}, expected None, as {path} holds y itself; leave labels out")
-        with _explain_broken(path, ".npz"):
-            form = np.char.decode(archive.read_rows("format").astype("S"))[0] if "format" in names else "csr"
-        if form != "csr" and share[1] > 1:
+        if form not in (None, "csr") and share[1] > 1:
             raise ValueError(
                 f"{path}: got a sparse matrix of format {form!s} for worker {share[0]} of {share[1]}, expected csr, "
                 "the one whose rows lie together; save X.tocsr(), or give one file per worker"
             )
         with _explain_broken(path, ".npz"):
             headers = {name: archive.header(name) for name in ("X", "y", "weight") if name in names}
-            X: Any = _load_as_csr(path) if form != "csr" else archive.csr_header() if sparse else headers["X"]
-        separate_y = None if labels is None else _map_labels(Path(labels))
+            X: Any = headers["X"] if form is None else archive.csr_header() if form == "csr" else _load_as_csr(path)
+        separate_y: Any = None
+        if labels is not None:
+            check_magic(Path(labels), b"\x93NUMPY", "a .npy file")
+            with _explain_broken(Path(labels), ".npy"):
+                separate_y = np.load(labels, mmap_mode="r", allow_pickle=False)
         _check_shapes(path, X, headers.get("y") if labels is None else separate_y, headers.get("weight"))
         first, last = share_bounds(X.shape[0], share)
         with _explain_broken(path, ".npz"):
-            if form == "csr":
-                X = archive.read_csr_rows(first, last) if sparse else archive.read_rows("X", first, last)
+            if form in (None, "csr"):
+                X = archive.read_rows("X", first, last) if form is None else archive.read_csr_rows(first, last)
             y, weight = (archive.read_rows(name, first, last) if name in headers else None for name in ("y", "weight"))
     return X, y if separate_y is None else np.array(separate_y[first:last]), weight
 
@@ -71,14 +73,6 @@ def _load_as_csr(path: Path) -> scipy.sparse.csr_array:
         # An index outside the shape would make compiled code read outside its arrays.
         matrix.check_format(full_check=True)
     return scipy.sparse.csr_array(matrix)
-
-
-def _map_labels(path: Path) -> NDArray[Any]:
-    """Return the labels of a .npy file, which stay in the file until they are copied."""
-    check_magic(path, b"\x93NUMPY", "a .npy file")
-    with _explain_broken(path, ".npy"):
-        y: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    return y
 
 
 def _check_shapes(path: Path, X: Any, y: Any, weight: Any) -> None:
@@ -123,13 +117,13 @@ class NpzReader:
         try:
             self._archive = zipfile.ZipFile(self._raw)
             self._members = {info.filename.removesuffix(".npy"): info for info in self._archive.infolist()}
+            self.names = set(self._members)
+            self.sparse_format = "csr" if set(_SPARSE_PARTS) <= self.names else None
+            if "format" in self.names:
+                self.sparse_format = str(np.char.decode(self.read_rows("format").astype("S"))[0])
         except BaseException:
             self._raw.close()
             raise
-
-    @property
-    def names(self) -> set[str]:
-        return set(self._members)
 
     def __enter__(self) -> NpzReader:
         return self
@@ -170,8 +164,17 @@ class NpzReader:
         width = header.dtype.itemsize * (1 if by_column else math.prod(shape[1:]))
         gap = header.start + first * width
         for piece in rows.T if by_column else rows[np.newaxis]:
-            _skip(stream, gap)
-            _fill(stream, memoryview(piece.reshape(-1).view(np.uint8)))
+            if stream is self._raw:
+                stream.seek(gap, os.SEEK_CUR)
+            else:
+                while gap > 0:
+                    gap -= len(stream.read(min(gap, _INFLATE_SIZE))) or gap
+            view = memoryview(piece.reshape(-1).view(np.uint8))
+            while view:
+                n = stream.readinto(view[:_INFLATE_SIZE])
+                if not n:
+                    raise EOFError("the archive ends before its array does")
+                view = view[n:]
             gap = (shape[0] - len(rows)) * width
         return rows
 
@@ -210,21 +213,5 @@ class NpzReader:
         # A member's header has 30 bytes; the last four are the lengths of the two fields that follow it.
         self._raw.seek(info.header_offset)
         lengths = struct.unpack("<2H", self._raw.read(30)[26:])
-        start = info.header_offset + 30 + sum(lengths)
-        return ByteRange(self._raw, start, start + info.file_size)
-
-
-def _skip(stream: Any, n: int) -> None:
-    if isinstance(stream, ByteRange):
-        stream.skip(n)
-        return
-    while n > 0:
-        n -= len(stream.read(min(n, _INFLATE_SIZE))) or n
-
-
-def _fill(stream: Any, view: memoryview) -> None:
-    while view:
-        n = stream.readinto(view[:_INFLATE_SIZE])
-        if not n:
-            raise EOFError("the archive ends before its array does")
-        view = view[n:]
+        self._raw.seek(info.header_offset + 30 + sum(lengths))
+        return self._raw

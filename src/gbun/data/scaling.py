@@ -62,15 +62,11 @@ class Scaling:
     bucketed: BucketScale | None = None
     sparse_steps: tuple[str, ...] = ()
 
-    @property
-    def dense_steps(self) -> tuple[str, ...]:
-        return resolve_dense_steps(self.name)
-
     def apply(self, features: Features, lazy: bool = False) -> Features:
         """Scale rows. With `lazy`, dense columns stay as they are and are scaled each time they are read."""
         dense, sparse = features.dense, features.sparse
         if dense is not None and self.dense is not None:
-            columns = ScaledColumns(dense, self.dense, self.dense_steps)
+            columns = ScaledColumns(dense, self.dense, resolve_dense_steps(self.name))
             dense = columns if lazy else columns.copy()
         if sparse is not None:
             sparse = self._scale_entries(sparse)

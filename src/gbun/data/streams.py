@@ -7,6 +7,7 @@ import codecs
 import errno
 import gzip
 import lzma
+import operator
 import os
 import struct
 import tokenize
@@ -26,7 +27,6 @@ WHOLE_FILE: Share = (0, 1)
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 MAGIC_BYTES = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00"}
 
-_BLOCK_SIZE = 1 << 14  # bytes read at a time to find a line end
 # What readers of numpy, zip and parquet raise on damaged content.
 _READ_ERRORS = (
     *(EOFError, LookupError, NotImplementedError, OSError, OverflowError, SyntaxError, TypeError, ValueError),
@@ -37,11 +37,10 @@ _READ_ERRORS = (
 def check_share(share: Share) -> None:
     """Raise a ValueError unless `share` is (rank, size) with 0 <= rank < size."""
     try:
-        rank, size = (int(number) for number in share)
-        valid = (rank, size) == tuple(share) and 0 <= rank < size
+        rank, size = map(operator.index, share)
     except (TypeError, ValueError):
-        valid = False
-    if not valid:
+        rank, size = -1, 0
+    if not 0 <= rank < size:
         raise ValueError(f"share: got {share!r}, expected (rank, size), integers with 0 <= rank < size; pass both")
 
 
@@ -152,33 +151,17 @@ def explain_broken_content(path: Path, expected: str, advice: str) -> Iterator[N
         ) from error
 
 
-def open_for_writing(path: PathLike) -> IO[bytes]:
-    """Open a new file for bytes, compressed as the ending of its path says."""
-    stream: IO[bytes] = _OPENERS.get(Path(path).suffix.lower(), open)(path, "wb")
-    return stream
-
-
 class ByteRange:
     """The bytes from `start` to `end` of an open file, whose position nothing else may move meanwhile."""
 
     def __init__(self, raw: IO[bytes], start: int, end: int) -> None:
-        self._raw: Any = raw
-        self._remaining = max(0, end - start)
+        self._raw, self._remaining = raw, end - start
         raw.seek(start)
 
     def read(self, size: int = -1) -> bytes:
-        piece: bytes = self._raw.read(self._remaining if size < 0 else min(size, self._remaining))
+        piece = self._raw.read(self._remaining if size < 0 else min(size, self._remaining))
         self._remaining -= len(piece)
         return piece
-
-    def readinto(self, view: memoryview) -> int:
-        n: int = self._raw.readinto(view[: self._remaining])
-        self._remaining -= n
-        return n
-
-    def skip(self, n: int) -> None:
-        self._raw.seek(n, os.SEEK_CUR)
-        self._remaining = max(0, self._remaining - n)
 
 
 def _find_byte_range(raw: IO[bytes], share: Share, header_size: int) -> tuple[int, int]:
@@ -193,10 +176,6 @@ def _find_line_start(raw: IO[bytes], at: int, stop: int, header_size: int) -> in
     """Find the first byte from `at` on that begins a line; `stop` if there is none before it."""
     if at <= header_size:
         return at
-    place = raw.seek(at - 1)
-    while piece := raw.read(min(_BLOCK_SIZE, stop - place)):
-        end = piece.find(b"\n") + 1
-        if end:
-            return place + end
-        place += len(piece)
-    return stop
+    raw.seek(at - 1)
+    line = raw.readline(stop - at + 1)
+    return at - 1 + len(line) if line.endswith(b"\n") else stop

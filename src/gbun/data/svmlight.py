@@ -11,17 +11,9 @@ from typing import IO, Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from gbun.data.streams import (
-    WHOLE_FILE,
-    PathLike,
-    Share,
-    check_share,
-    count_lines_before,
-    open_content,
-    open_for_writing,
-)
+from gbun.data.streams import WHOLE_FILE, PathLike, Share, check_share, count_lines_before, open_content
 from gbun.data.svmlight_parser import COLON, LARGEST_ID, NEWLINE, find_token_end, parse_block
 from gbun.dtypes import MEMBERSHIP, SUM
 
@@ -60,27 +52,6 @@ def read_svmlight(path: PathLike, share: Share = WHOLE_FILE) -> tuple[scipy.spar
     if share[1] == 1 and not rows.labels.size:
         raise ValueError(f"{path}: got no rows, expected a line 'label id:value ...' for each; check the file")
     return rows.to_csr()
-
-
-def write_svmlight(path: PathLike, X: Any, y: ArrayLike) -> None:
-    """Write an svmlight file, compressed if the path ends in .gz, .bz2 or .xz.
-
-    Numbers have the fewest digits that give the same number again: a float32 X and a float64 y are read back unchanged,
-    a float64 X is rounded to float32.
-
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "rows.svm")
-    ...     write_svmlight(path, [[0, 0.1], [2, 0]], [1, 0.5])
-    ...     path.read_text()
-    '1 1:0.1\\n0.5 0:2\\n'
-    """
-    matrix, labels = _check_writable(X, y)
-    indptr = matrix.indptr.tolist()
-    with open_for_writing(path) as stream:
-        for row, label in enumerate(labels.tolist()):
-            part = slice(indptr[row], indptr[row + 1])
-            stream.write(_format_line(label, matrix.indices[part], matrix.data[part]))
 
 
 def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
@@ -143,7 +114,13 @@ class _RowBuffers:
             _parse_with_python(block, place, start, end, labels, values)
         if at < len(block):
             token = block[at : find_token_end(text, at)]
-            raise _MalformedToken(at, token, _expected_pair(token))
+            identity, colon, _ = token.partition(b":")
+            expected = "'id:value', as in 7:0.5; put spaces between pairs and '#' before a comment"
+            if colon:
+                expected = "decimal digits before the colon, as in 7:0.5; hash names to numbers first"
+                if identity.isdigit():
+                    expected = f"an id up to {LARGEST_ID} (2**63 - 2, the last column scipy can count); hash to 62 bits"
+            raise _MalformedToken(at, token, expected)
         self.columns = max(self.columns, int(ids[:n_pairs].max(initial=-1)) + 1)
         if self.columns >= 2**31:
             self.ids.array = self.ids.array.astype(np.int64, copy=False)
@@ -172,60 +149,12 @@ def _parse_with_python(
         with np.errstate(over="ignore"):
             array[place] = float(text)
     except ValueError:
-        raise _MalformedToken(start, text, _expected_number(text, array is labels)) from None
+        expected = "a number, the label, to begin the line; encode class names as 0, 1, 2, ..."
+        if array is values:
+            expected = "a number after 'id:', as in 7:0.5, 7:-1e-3 or 7:nan"
+        elif b"," in text:
+            expected = "one label: multi-label svmlight is not supported; write a file per label, or name a CSV .csv"
+        raise _MalformedToken(start, text, expected) from None
     if np.isinf(array[place]):
         expected = f"a finite {array.dtype} number, or nan where it is missing; replace or rescale it"
         raise _MalformedToken(start, text, expected)
-
-
-def _expected_number(text: bytes, is_label: bool) -> str:
-    if not is_label:
-        return "a number after 'id:', as in 7:0.5, 7:-1e-3 or 7:nan"
-    if b"," in text:
-        return "one label: multi-label svmlight is not supported; write a file per label, or name a CSV .csv"
-    return "a number, the label, to begin the line; encode class names as 0, 1, 2, ..."
-
-
-def _expected_pair(token: bytes) -> str:
-    identity, colon, _ = token.partition(b":")
-    if colon and identity.isdigit():
-        return f"an id up to {LARGEST_ID} (2**63 - 2, the last column scipy can count); hash to 62 bits"
-    if colon:
-        return "decimal digits before the colon, as in 7:0.5; hash names to numbers first"
-    return "'id:value', as in 7:0.5; put spaces between pairs and '#' before a comment"
-
-
-def _check_writable(X: Any, y: ArrayLike) -> tuple[scipy.sparse.csr_array, NDArray[np.float64]]:
-    """Convert and check X and y before a file is opened, so that an error leaves no file behind."""
-    X = X if scipy.sparse.issparse(X) else np.asarray(X)
-    if X.ndim != 2 or X.dtype.kind not in "biuf":
-        raise ValueError(
-            f"X: got shape {X.shape} of {X.dtype}, expected rows x columns of real numbers; reshape or convert it"
-        )
-    narrow = X.dtype in (np.float16, np.float32)
-    matrix = scipy.sparse.csr_array(X.astype(np.float32 if narrow else np.float64, copy=False))
-    try:
-        labels = np.asarray(y).astype(SUM)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"y: got {np.asarray(y).dtype} labels, expected numbers; encode them first") from error
-    if labels.shape != matrix.shape[:1] or not labels.size:
-        raise ValueError(
-            f"y: got shape {labels.shape} for X of shape {matrix.shape}, expected one label for each "
-            "of at least one row; pass y as a vector as long as X"
-        )
-    with np.errstate(over="ignore"):
-        for name, values in (("X", matrix.data.astype(MEMBERSHIP)), ("y", labels)):
-            if np.isinf(values).any():
-                raise ValueError(
-                    f"{name}: got a value that is infinite or too large to be read back, expected "
-                    f"finite {values.dtype} numbers or nan; replace it or scale it down"
-                )
-    return matrix, labels
-
-
-def _format_line(label: float, ids: NDArray[Any], values: NDArray[Any]) -> bytes:
-    # numpy writes the shortest text of a float32; Python writes that of the equal float64.
-    texts = [repr(label), *values.astype(str).tolist()]
-    first, *rest = (text.removesuffix(".0") for text in texts)
-    pairs = (f" {identity}:{text}" for identity, text in zip(ids.tolist(), rest, strict=True))
-    return f"{first}{''.join(pairs)}\n".encode("ascii")

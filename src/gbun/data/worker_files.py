@@ -47,17 +47,27 @@ def assign_files(paths: Paths, rank: int, size: int) -> list[tuple[Path, Share]]
     [[('a.svm', (0, 1))], [('b.svm', (0, 2))], [('b.svm', (1, 2))]]
     """
     check_share((rank, size))
-    return _assign(*_expand_paths(paths, rank), rank, size)
-
-
-def _assign(files: list[Path], is_per_rank: bool, rank: int, size: int) -> list[tuple[Path, Share]]:
+    files, is_per_rank = _expand_paths(paths, rank)
     if is_per_rank:
         return [(file, WHOLE_FILE) for file in files]
     sizes = [file.stat().st_size for file in files]
     if len(files) >= size:
-        workers = _deal_files(sizes, size)
-        return [(file, WHOLE_FILE) for file, worker in zip(files, workers, strict=True) if worker == rank]
-    counts = _count_workers_per_file(files, sizes, size)
+        # The largest file first, each to the worker with the fewest bytes so far.
+        loads, assigned = [(0, 0, worker) for worker in range(size)], set()
+        for i in sorted(range(len(files)), key=lambda i: -sizes[i]):
+            load, n_files, worker = loads[0]
+            heapq.heapreplace(loads, (load + sizes[i], n_files + 1, worker))
+            assigned |= {i} if worker == rank else set()
+        return [(files[i], WHOLE_FILE) for i in sorted(assigned)]
+    plain = [i for i, file in enumerate(files) if file.suffix.lower() not in MAGIC_BYTES]
+    if not plain:
+        raise ValueError(
+            f"{', '.join(map(str, files[:3]))}: got {len(files)} compressed files for {size} workers, expected "
+            "one for each at least, as compressed text cannot be cut; decompress them, or write more files"
+        )
+    counts = [1] * len(files)  # each further worker goes where one has most to read
+    for _ in range(size - len(files)):
+        counts[max(plain, key=lambda i: sizes[i] / counts[i])] += 1
     return [[(file, (part, n)) for file, n in zip(files, counts, strict=True) for part in range(n)][rank]]
 
 
@@ -77,11 +87,19 @@ def read_share(
     rows knows its columns but not their types in a .csv, and no columns in svmlight. `labels` belongs to a single
     .npz, or has {rank} if the path has it.
     """
-    check_share((rank, size))
-    files, is_per_rank = _expand_paths(paths, rank)
-    pairs = _assign(files, is_per_rank, rank, size)
+    pairs = assign_files(paths, rank, size)
     if labels is not None:
-        labels = _find_labels(labels, paths, len(files), is_per_rank, rank)
+        files, is_per_rank = _expand_paths(paths, rank)
+        if len(files) > 1:
+            raise ValueError(
+                f"labels: got {str(labels)!r} for {len(files)} files, expected None, as it goes with one; "
+                "save y in each"
+            )
+        if is_per_rank != bool(_RANK_FIELD.search(str(labels))):
+            raise ValueError(
+                f"labels: got {str(labels)!r} for {str(paths)!r}, expected {{rank}} in both or in none; name both alike"
+            )
+        labels = _fill_rank(labels, rank)
     tables = [read_table(path, target, weight=weight, labels=labels, text=text, share=share) for path, share in pairs]
     return tables[0] if len(tables) == 1 else _join_tables([path for path, _ in pairs], tables)
 
@@ -130,43 +148,6 @@ def _find_files(path: Path) -> list[Path]:
     return sorted(files)
 
 
-def _deal_files(sizes: Sequence[int], n_workers: int) -> list[int]:
-    """Return the worker of each file: the largest file first, each to the worker with the fewest bytes so far."""
-    workers = [0] * len(sizes)
-    loads = [(0, 0, rank) for rank in range(n_workers)]
-    for file in sorted(range(len(sizes)), key=lambda file: -sizes[file]):
-        load, n_files, rank = loads[0]
-        heapq.heapreplace(loads, (load + sizes[file], n_files + 1, rank))
-        workers[file] = rank
-    return workers
-
-
-def _count_workers_per_file(files: Sequence[Path], sizes: Sequence[int], n_workers: int) -> list[int]:
-    """Return the number of workers of each file: one, and each further one goes where a worker has most to read."""
-    workers = [1] * len(files)
-    plain = [i for i, file in enumerate(files) if file.suffix.lower() not in MAGIC_BYTES]
-    if not plain:
-        raise ValueError(
-            f"{', '.join(map(str, files[:3]))}: got {len(files)} compressed files for {n_workers} workers, expected "
-            "one for each at least, as compressed text cannot be cut; decompress them, or write more files"
-        )
-    for _ in range(n_workers - len(files)):
-        workers[max(plain, key=lambda file: sizes[file] / workers[file])] += 1
-    return workers
-
-
-def _find_labels(labels: PathLike, paths: Paths, n_files: int, is_per_rank: bool, rank: int) -> Path:
-    if n_files > 1:
-        raise ValueError(
-            f"labels: got {str(labels)!r} for {n_files} files, expected None, as it goes with one; save y in each"
-        )
-    if is_per_rank != bool(_RANK_FIELD.search(str(labels))):
-        raise ValueError(
-            f"labels: got {str(labels)!r} for {str(paths)!r}, expected {{rank}} in both or in none; name both alike"
-        )
-    return _fill_rank(labels, rank)
-
-
 # Tables
 
 
@@ -192,7 +173,7 @@ def _join_tables(paths: Sequence[Path], tables: Sequence[Table]) -> Table:
 
 
 def _check_alike(first: Path, expected: Table, path: Path, got: Table) -> None:
-    layout, wanted = _describe_table(got), _describe_table(expected)
+    layout, wanted = map(_describe_table, (got, expected))
     if layout != wanted:
         raise ValueError(f"{path}: got {layout}, expected {wanted}, as {first} has; write the files alike")
     if got.feature_names != expected.feature_names:

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from gbun.data.streams import PathLike
 
-def write_atomically(path: str | os.PathLike[str], chunks: Iterable[Any]) -> None:
+
+def write_atomically(path: PathLike, chunks: Iterable[Any]) -> None:
     """Write `chunks` (bytes or byte arrays) to a new file beside `path`, then put it in the place of `path`.
 
     Whatever happens in between, `path` is either as it was or complete. The new file is on the disk before it gets its
@@ -31,7 +33,7 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[Any]) -> Non
         raise
 
 
-def writable_target(path: str | os.PathLike[str]) -> Path:
+def writable_target(path: PathLike) -> Path:
     """Return the file to write, behind symbolic links: a link stays a link, its file is replaced."""
     target = Path(os.path.realpath(path))
     if target.is_dir():

@@ -6,7 +6,6 @@ says where, and nothing in a file is ever executed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
@@ -20,6 +19,7 @@ from gbun.data.buckets import MAX_BITS, MIN_BITS, Buckets
 from gbun.data.features import Schema
 from gbun.data.scaled_columns import ColumnScale
 from gbun.data.scaling import BucketScale, Scaling
+from gbun.data.streams import PathLike
 from gbun.description import Description
 from gbun.ensemble import Ensemble
 from gbun.learners import AnyLearner, Step, learner_from
@@ -28,11 +28,9 @@ from gbun.linear import LinearStart
 from gbun.model_io.atomic import write_atomically
 from gbun.model_io.container import pack, unpack
 from gbun.model_io.header import check_header, decode_classes, encode_classes, make_header
-from gbun.objectives import Objective, make_objective
+from gbun.objectives import make_objective
 from gbun.ranges import parse_scaling_steps
 from gbun.scored_rows import Start
-
-PathLike = str | os.PathLike[str]
 
 
 def write_model(path: PathLike, ensemble: Ensemble, description: Description) -> None:
@@ -135,7 +133,11 @@ def _build_model(header: Mapping[str, Any], tensors: Arrays) -> tuple[Ensemble, 
         n_weights = (0 if scaling.dense is None else len(scaling.dense.centre)) + (0 if buckets is None else buckets.n)
         weights = check_array("linear.weights", tensors["linear.weights"], "float32", (n_weights, C))
         linear_start = LinearStart(buckets, weights, linear["l2"])
-    objective, steps = _make_objective(header["objective"], C), _make_steps(learner, header["n_rounds"], tensors, C)
+    name, parameters = header["objective"]["name"], header["objective"]["parameters"]
+    n_stated = parameters.get("n_classes", parameters.get("outputs", C))
+    if n_stated != C:
+        raise ValueError(f"header.objective is {name} with {n_stated} scores a row, start has {C}")
+    objective, steps = make_objective(name, parameters), _make_steps(learner, header["n_rounds"], tensors, C)
     classes = decode_classes(fields["classes"], tensors.get("classes"))
     # One score tells two classes apart; several are one for each class.
     found, wanted = 0 if classes is None else len(classes), max(C, 2)
@@ -197,14 +199,6 @@ def _make_buckets(stated: Mapping[str, Any] | None, n_columns: int | None) -> Bu
     if not buckets.hashed and buckets.n != n_columns:
         raise ValueError(f"buckets that are columns must be as many as the schema's ({n_columns}), got {buckets.n}")
     return buckets
-
-
-def _make_objective(stated: Mapping[str, Any], n_scores: int) -> Objective:
-    name, parameters = stated["name"], stated["parameters"]
-    n_stated = parameters.get("n_classes", parameters.get("outputs", n_scores))
-    if n_stated != n_scores:
-        raise ValueError(f"header.objective is {name} with {n_stated} scores a row, start has {n_scores}")
-    return make_objective(name, parameters)
 
 
 @contextmanager
