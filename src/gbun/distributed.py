@@ -25,7 +25,7 @@ from gbun.arrays import load_torch
 from gbun.callbacks import Callback
 from gbun.collectives import AsyncCollective
 from gbun.collectives.async_collective import run_with_checks
-from gbun.collectives.health import Health
+from gbun.collectives.health import Health, clone_store
 from gbun.collectives.process_group import ProcessGroupCollective
 from gbun.collectives.wire import FORMATS
 from gbun.config import Parameters
@@ -165,14 +165,14 @@ def connect_workers(
     """
     is_time = isinstance(timeout, Real) and timeout > 0
     # Clones have connections of their own: a client that waits blocks all other calls.
-    health = Health(store.clone(), rank, size, timeout if is_time else TIMEOUT, store_owner)
+    health = Health(clone_store(store, store_owner), rank, size, timeout if is_time else TIMEOUT, store_owner)
     collective: AsyncCollective | None = None
     try:  # the other workers learn of wrong arguments, too
         if not is_time:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         if transport not in FORMATS:
             raise ValueError(f"transport must be one of {', '.join(FORMATS)}, got {transport!r}")
-        group = _connect_gloo(store.clone(), rank, size, host, health)
+        group = _connect_gloo(clone_store(store, store_owner), rank, size, host, health)
         collective = AsyncCollective(ProcessGroupCollective(group, health.lost), transport, health.check)
         yield collective
         collective.sum(np.zeros(1))  # no worker leaves before all are done

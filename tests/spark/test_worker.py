@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import socket
 import threading
 from contextlib import suppress
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import gbun
-from gbun.collectives import WorkerError
+from gbun.collectives import WorkerError, async_collective, health
 from gbun.model import model_from_bytes
 
 pytest.importorskip("pyarrow")
@@ -142,25 +143,48 @@ def test_a_lost_worker_is_raised_with_its_host(monkeypatch):
         InThreads(1).work([[]], job())
 
 
-@pytest.mark.slow
-def test_the_first_worker_does_not_wait_for_one_that_is_lost(monkeypatch):
+@pytest.fixture
+def silent_peer(monkeypatch):
+    """The rendezvous of worker 0 with a worker that sends its address, and nothing after it."""
+    monkeypatch.setattr(worker, "FAILURE_GRACE", timedelta(milliseconds=1))
+    rendezvous = InThreads(1).rendezvous(0)
+    rendezvous.hosts = ["127.0.0.1"] * 2
+    rendezvous.all_gather = lambda text: [text, '{"host": "127.0.0.1", "port": 0}']
+    return rendezvous
+
+
+def test_the_first_worker_does_not_wait_for_one_that_is_lost(monkeypatch, silent_peer):
     waits = []
 
     def wait(store, keys, patience):
         waits.append((keys, patience))
         return torch.distributed.Store.wait(store, keys, patience)
 
-    monkeypatch.setattr(worker, "FAILURE_GRACE", timedelta(seconds=0.5))
+    # Each look at the clock is one interval later, so that the silence lasts as long as it should on any machine.
+    clock = itertools.count(start=1000.0, step=health.MAX_PULSE_INTERVAL)
+    monkeypatch.setattr(health, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(async_collective, "CHECK_INTERVAL", 0.01)
     monkeypatch.setattr(torch.distributed.TCPStore, "wait", wait, raising=False)
-    threads = InThreads(2)
-    address = '{"host": "127.0.0.1", "port": 0}'
-    second = threading.Thread(target=threads.rendezvous(1).all_gather, args=[address])
-    second.start()  # it sends its address, and nothing after it
     with pytest.raises(WorkerError, match="worker 1 of 2 failed: no sign of life") as raised:
-        work([], threads.rendezvous(0), replace(job(), timeout=2.0))
+        work([], silent_peer, job())
     assert raised.value.lost
-    assert waits[-1] == (["gone/0", "gone/1"], timedelta(seconds=0.5))
-    second.join()
+    assert waits[-1] == (["gone/0", "gone/1"], worker.FAILURE_GRACE)
+
+
+@pytest.mark.parametrize("n_clones", [0, 1])
+def test_a_store_that_cannot_be_reached_again_is_lost(monkeypatch, silent_peer, n_clones):
+    """A worker has connections for its pulse and for messages; one that cannot be made must not look like a bug."""
+    clones = itertools.count()
+
+    def clone(store):
+        if next(clones) == n_clones:
+            raise torch.distributed.DistNetworkError("The client socket has timed out after 2000ms\nmore")
+        return torch.distributed.Store.clone(store)
+
+    monkeypatch.setattr(torch.distributed.TCPStore, "clone", clone, raising=False)
+    with pytest.raises(WorkerError, match=r"worker 0, which keeps the store .*\(The client socket has timed") as raised:
+        work([], silent_peer, job())
+    assert raised.value.lost
 
 
 def test_training_resumes_from_a_checkpoint_of_the_same_rows_and_parameters_only(tmp_path):

@@ -23,6 +23,19 @@ MAX_PULSE_INTERVAL = 5.0
 FAILURE_WAIT_SECONDS = 3.0  # for a better explanation by another worker, after a connection broke
 
 
+def clone_store(store: Any, store_owner: str) -> Any:
+    """Return another connection to a store; without one, the process that keeps the store is lost."""
+    try:
+        return store.clone()
+    except RuntimeError as error:
+        raise _store_error(store_owner, f"cannot be reached ({str(error).splitlines()[0]})") from error
+
+
+def _store_error(store_owner: str, reason: str) -> WorkerError:
+    text = f"{store_owner}, which keeps the store of this job, {reason}: it was killed, or is frozen"
+    return WorkerError(text, lost=True)
+
+
 class Health:
     """The failures and pulses of one job. `store_owner` names the process that keeps the store, for error messages."""
 
@@ -135,6 +148,4 @@ class Health:
             reason = f"cannot be reached ({error})"
         if quiet:
             return None
-        raise WorkerError(
-            f"{self.store_owner}, which keeps the store of this job, {reason}: it was killed, or is frozen", lost=True
-        )
+        raise _store_error(self.store_owner, reason)

@@ -174,7 +174,7 @@ def _open_store(rendezvous: Rendezvous, wait: timedelta) -> tuple[str, Any]:
     try:
         dist = load_torch("training on several workers").distributed
         host = find_local_address(rendezvous.hosts, rank)
-        patience = max(wait, CONNECT_TIMEOUT)
+        patience = max(wait, CONNECT_TIMEOUT)  # of its clones, too
         if rank == 0:
             store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=patience)
         message = {"host": host, "port": store.port if store else 0}
@@ -196,7 +196,6 @@ def _open_store(rendezvous: Rendezvous, wait: timedelta) -> tuple[str, Any]:
         except RuntimeError as error:
             reason = f"cannot reach worker 0 at {root['host']} port {root['port']}: {str(error).splitlines()[0]}"
             raise WorkerError(f"worker {rank} of {size} {reason}", rank, lost=True) from error
-    store.set_timeout(wait)
     return host, store
 
 
