@@ -2,7 +2,7 @@
 
     python -m benchmarks.network [--hosts 4,16] [--neurons 64,256,1024] [--bandwidth 1GB,100MB,10MB,1MB,100KB]
                                  [--rows-per-host N] [--rounds N] [--quick] [--output FOLDER]
-    python -m benchmarks.network.hosts       # checks the hosts: rates, counters, and that nothing is left
+    python -m benchmarks.network.check       # checks the hosts: rates, counters, and that nothing is left
 
 Hosts are network namespaces of this machine, each with one interface of limited bandwidth in both directions, all on
 one bridge. This needs Linux, root, and the commands `ip` and `tc` (apt-get install iproute2); without them the exit

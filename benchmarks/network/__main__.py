@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -30,10 +29,9 @@ QUICK = {"hosts": [4], "neurons": [64], "bandwidth": [1e7, 1e6], "seconds": 2.0}
 def main() -> None:
     args = arguments()
     console = Console(width=220)
-    output = args.output or Path("results/network_quick" if args.quick else "results/network")
-    output.mkdir(parents=True, exist_ok=True)
+    output = report.output_folder(args)
     plan = Plan(args.rows_per_host, args.features, args.nnz, args.rounds, args.seconds, args.transport)
-    about = report.about(1, args.quick) | {"plan": asdict(plan), "cores": os.cpu_count(), "kernel": platform.release()}
+    about = report.about(1, args.quick) | {"plan": asdict(plan), "kernel": platform.release()}
     rows: list[report.Row] = []
     try:
         with Hosts(max(args.hosts)) as hosts:
@@ -71,7 +69,8 @@ def combinations(hosts: Hosts, args: argparse.Namespace, plan: Plan) -> Iterator
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.network", description=__doc__)
+    quick = "4 hosts, K = 64, 10 and 1 MB/s"
+    parser = report.make_parser("network", __doc__, "results/network", data=False, quick=quick)
     several, one, limits = report.numbers(least=2), report.number(), report.numbers(parse_limit)
     parser.add_argument("--hosts", type=several, help="numbers of hosts, 4,16 by default")
     parser.add_argument("--neurons", type=several, help="K, 64,256,1024 by default")
@@ -84,8 +83,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=report.number(least=2), help=rounds)
     parser.add_argument("--seconds", type=float, help=f"of each measurement, {WHOLE['seconds']:g} by default")
     parser.add_argument("--transport", default="float32", choices=("float32", "float64", "int16"))
-    parser.add_argument("--quick", action="store_true", help="4 hosts, K = 64, 10 and 1 MB/s")
-    parser.add_argument("--output", type=Path, help="results/network by default, results/network_quick with --quick")
     args = parser.parse_args()
     for name, value in (QUICK if args.quick else WHOLE).items():
         if getattr(args, name) is None:
@@ -95,9 +92,6 @@ def arguments() -> argparse.Namespace:
     if args.features < args.nnz:
         parser.error(f"--features must be at least --nnz, got {args.features}")
     return args
-
-
-SERIES = (("round s", "o-", "a round"), ("all_reduce s", "s:", "all_reduce"))
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -126,7 +120,7 @@ def draw_seconds(ax: Any, rows: list[Row], title: str) -> None:
     for K, colour in zip(sorted({row["K"] for row in rows}), SERIES_COLOURS, strict=False):
         selected = [row for row in rows if row["K"] == K]
         limited = [row for row in selected if parse_bandwidth(row["bandwidth"])]
-        for key, style, what in SERIES:
+        for key, style, what in (("round s", "o-", "a round"), ("all_reduce s", "s:", "all_reduce")):
             points = [(parse_bandwidth(row["bandwidth"]), row[key]) for row in limited]
             plot_line(ax, points, style, colour, f"K = {K}, {what}")
         for row in selected:
@@ -140,10 +134,8 @@ def draw_sent(ax: Any, rows: list[Row], sizes: list[int]) -> None:
     free = [row for row in rows if parse_bandwidth(row["bandwidth"]) is None]
     for size, colour in zip(sizes, SERIES_COLOURS, strict=False):
         selected = [row for row in free if row["hosts"] == size]
-        plot_line(ax, [(row["K"], row["sent"]) for row in selected], "o-", colour, f"{size} hosts, a round")
-        plot_line(
-            ax, [(row["K"], row["all_reduce sent"]) for row in selected], "s:", colour, f"{size} hosts, all_reduce"
-        )
+        for key, style, what in (("sent", "o-", "a round"), ("all_reduce sent", "s:", "all_reduce")):
+            plot_line(ax, [(row["K"], row[key]) for row in selected], style, colour, f"{size} hosts, {what}")
     ax.set_xlabel("K", fontsize=8)
     ax.set_title("bytes that a host sends in a round, at its interface")
 

@@ -16,25 +16,23 @@ TOLERANCE, TRIES = 0.1, 3
 COUNTED = 1.15  # headers are 4.5 %; many senders to one send some packets again
 PORT = "5001"
 RECEIVE = """
-import socket, sys, time, threading
+import selectors, socket, sys, time
 address, port, senders = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-server = socket.create_server((address, port))
-connections = [server.accept()[0] for _ in range(senders)]
-lock, times, totals = threading.Lock(), [], []
-def read(connection):
-    buffer, total = bytearray(1 << 20), 0
+server, selector = socket.create_server((address, port)), selectors.DefaultSelector()
+for connection in [server.accept()[0] for _ in range(senders)]:
     connection.sendall(b"go")
-    while n := connection.recv_into(buffer):
-        total += n
-        if not times:
-            times.append((time.perf_counter(), n))
-    with lock:
-        totals.append(total)
-threads = [threading.Thread(target=read, args=(c,)) for c in connections]
-[t.start() for t in threads]
-[t.join() for t in threads]
-began, first = times[0]
-print((sum(totals) - first) / (time.perf_counter() - began))
+    selector.register(connection, selectors.EVENT_READ)
+buffer, began, total = bytearray(1 << 20), None, 0
+while selector.get_map():
+    for key, _ in selector.select():
+        n = key.fileobj.recv_into(buffer)
+        if not n:
+            selector.unregister(key.fileobj)
+        elif began is None:
+            began = time.perf_counter()
+        else:
+            total += n
+print(total / (time.perf_counter() - began))
 """
 SEND = """
 import socket, sys, time
@@ -46,10 +44,7 @@ for attempt in range(200):
     except ConnectionRefusedError:
         time.sleep(0.05)
 connection.recv(2)
-data = memoryview(bytes(1 << 20))
-while n > 0:
-    n -= connection.send(data[:n])
-connection.close()
+connection.sendall(bytes(n))
 """
 
 
@@ -100,7 +95,7 @@ def measure_transfer(hosts: Hosts, bandwidth: float, seconds: float, senders: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.network.hosts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.network.check", description=__doc__)
     parser.add_argument("--bandwidth", type=float, nargs="+", default=[1e6, 1e7], help="bytes a second")
     parser.add_argument("--hosts", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each transfer")
@@ -117,3 +112,7 @@ def main() -> None:
     left = namespaces(hosts.prefix)
     console.print(f"leftovers of dead runs removed: {leftovers or 'none'}; left of this one: {left or 'nothing'}")
     raise SystemExit(0 if not left and all(row["good"] for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -74,14 +74,13 @@ def messages(K: int, C: int = 1) -> tuple[int, int]:
 
 def exchange(at: Setting, by: Constants, way: str | None = None) -> float:
     """E. `way` is "tree" or "chain"; None takes what gbun does."""
-    return sum(_travel(size, at, by, way) for size in messages(at.K))
-
-
-def _travel(m: float, at: Setting, by: Constants, way: str | None) -> float:
     rate, handling, step = by.efficiency * (at.bandwidth or math.inf), by.handling * at.load, by.latency * at.load
-    branches, steps, segment = choose_tree(round(m), at.S, WAYS[way])
-    branches = min(branches, at.S - 1)
-    return steps * step + branches * ((m + (steps - 1) * segment) / rate + handling * m)
+
+    def travel(m: int) -> float:
+        branches, steps, segment = choose_tree(m, at.S, WAYS[way])
+        return steps * step + min(branches, at.S - 1) * ((m + (steps - 1) * segment) / rate + handling * m)
+
+    return sum(map(travel, messages(at.K)))
 
 
 def round_seconds(at: Setting, by: Constants, way: str | None = None) -> float:
@@ -139,10 +138,8 @@ def draw(rows: list[report.Row], path: Path) -> None:
     figure = new_figure(5.5, 5.0)
     ax = figure.subplots()
     for K, colour in zip(sorted({row["K"] for row in rows}), SERIES_COLOURS, strict=False):
-        selected = [row for row in rows if row["K"] == K]
-        ax.loglog(
-            [r["measured s"] for r in selected], [r["formula s"] for r in selected], "o", color=colour, label=f"K = {K}"
-        )
+        points = [(row["measured s"], row["formula s"]) for row in rows if row["K"] == K]
+        ax.loglog(*zip(*points, strict=True), "o", color=colour, label=f"K = {K}")
     ends = [min(r["measured s"] for r in rows) / 2, max(r["measured s"] for r in rows) * 2]
     ax.loglog(ends, ends, color="#999999", linewidth=1)
     ax.set_xlabel("measured, seconds of a round")

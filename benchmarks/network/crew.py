@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+import selectors
 import sys
-import threading
 from itertools import count
 from pathlib import Path
-from queue import Empty, Queue
 from time import monotonic, sleep
-from typing import IO, Any
+from typing import Any
 
-from benchmarks.network.hosts import Hosts
+from benchmarks.network.hosts import INTERFACE, Hosts
 from benchmarks.network.namespaces import GRACE
 from benchmarks.report import read_bytes
 from benchmarks.timing import Failed
@@ -31,7 +30,7 @@ class Crew:
             "WORLD_SIZE": str(size),
             "MASTER_ADDR": hosts.addresses[0],
             "MASTER_PORT": str(next(_ports)),
-            "GLOO_SOCKET_IFNAME": hosts.interface,
+            "GLOO_SOCKET_IFNAME": INTERFACE,
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "HOST_ADDRESSES": ",".join(hosts.addresses[:size]),
@@ -39,14 +38,7 @@ class Crew:
         command = [sys.executable, "-m", "benchmarks.network.worker"]
         self.size = size
         self._group = hosts.start([command] * size, [{**common, "RANK": str(i)} for i in range(size)], ROOT)
-        self._answers: list[Queue[str]] = [Queue() for _ in range(size)]
-        self._readers = [
-            threading.Thread(target=_read, args=(process.stdout, answers), daemon=True)
-            for process, answers in zip(self._group.processes, self._answers, strict=True)
-        ]
-        for reader in self._readers:
-            reader.start()
-        self._all_answer(START)
+        self._collect_answers(START)
 
     def __enter__(self) -> Crew:
         return self
@@ -67,35 +59,33 @@ class Crew:
                 process.stdin.flush()
             except OSError:  # it has ended, which is reported below
                 break
-        return self._all_answer(timeout)
+        return self._collect_answers(timeout)
 
     def close(self) -> None:
-        self._group.end()
-        for reader in self._readers:
-            reader.join()
         self._group.close()
 
-    def _all_answer(self, timeout: float) -> list[dict[str, Any]]:
-        deadline = monotonic() + timeout
-        waiting, lines = set(range(self.size)), [""] * self.size
-        while waiting:
-            for rank in sorted(waiting):
-                try:
-                    lines[rank] = self._answers[rank].get(timeout=0.02 if rank == min(waiting) else 0.0)
-                except Empty:
-                    continue
-                if not lines[rank]:
-                    code, words = self._group.processes[rank].poll(), self._group.errors(rank).strip().splitlines()
-                    last = f"exit code {code}: {words[-1][:200] if words else 'no message'}"
-                    # A table takes [...] for a style.
-                    self._fail(f"worker {rank} ended, {last.translate(str.maketrans('[]', '()'))}")
-                waiting.remove(rank)
-            if monotonic() > deadline and waiting:
-                self._fail(f"{len(waiting)} of {self.size} workers did not answer in {timeout:.0f} s")
-            if waiting and (read_bytes("/proc/meminfo", "MemAvailable") or 0) < LEAST_MEMORY:
-                self._fail(
-                    f"out of memory: {self.size} workers left less than {LEAST_MEMORY / 1e9:.1f} GB", verbose=False
-                )
+    def _collect_answers(self, timeout: float) -> list[dict[str, Any]]:
+        """A line from each worker; a worker that ends, late answers and little memory are failures."""
+        deadline, lines = monotonic() + timeout, [""] * self.size
+        with selectors.DefaultSelector() as selector:
+            for rank, process in enumerate(self._group.processes):
+                assert process.stdout is not None
+                selector.register(process.stdout, selectors.EVENT_READ, rank)
+            while selector.get_map():
+                for key, _ in selector.select(0.5):
+                    rank, lines[key.data] = key.data, key.fileobj.readline()  # type: ignore[union-attr]
+                    if not lines[rank]:
+                        code, words = self._group.processes[rank].poll(), self._group.errors(rank).strip().splitlines()
+                        last = f"exit code {code}: {words[-1][:200] if words else 'no message'}"
+                        # A table takes [...] for a style.
+                        self._fail(f"worker {rank} ended, {last.translate(str.maketrans('[]', '()'))}")
+                    selector.unregister(key.fileobj)
+                waiting = len(selector.get_map())
+                if waiting and monotonic() > deadline:
+                    self._fail(f"{waiting} of {self.size} workers did not answer in {timeout:.0f} s")
+                if waiting and (read_bytes("/proc/meminfo", "MemAvailable") or 0) < LEAST_MEMORY:
+                    least = f"{LEAST_MEMORY / 1e9:.1f} GB"
+                    self._fail(f"out of memory: {self.size} workers left less than {least}", verbose=False)
         return [dict(json.loads(line)) for line in lines]
 
     def _fail(self, why: str, verbose: bool = True) -> None:
@@ -106,10 +96,3 @@ class Crew:
             print(f"worker {rank}:\n{self._group.errors(rank)[-LONGEST:]}", file=sys.stderr)
         self.close()
         raise Failed(f"{why}; a worker had at most {peak / 1e6:,.0f} MB" if peak else why)
-
-
-def _read(stream: IO[str], answers: Queue[str]) -> None:
-    """Lines of a worker; an empty one is its end."""
-    for line in stream:
-        answers.put(line)
-    answers.put("")

@@ -14,25 +14,23 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from time import monotonic, sleep
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from benchmarks.network.namespaces import (
-    GRACE,
+    PREFIX,
     SECONDS,
     Unavailable,
     call,
     end_processes,
     missing,
     namespaces,
-    new_prefix,
     remove,
     remove_leftovers,
+    start_time,
 )
 
 INTERFACE = "eth0"  # of each host, in its namespace
@@ -49,8 +47,7 @@ echo 1 > tcp_no_metrics_save
 """  # the same on every machine, and nothing learnt at one bandwidth is used at the next
 
 
-@dataclass(frozen=True)
-class Counters:
+class Counters(NamedTuple):
     """Bytes of a host's interface, with headers."""
 
     received: int
@@ -61,75 +58,55 @@ class Counters:
 
 
 class Group:
-    """Processes in these namespaces, each in a session of its own: pipes for stdin and stdout, a file for stderr."""
+    """A process in each of these namespaces: pipes for stdin and stdout, a file for stderr."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.closed = names, False
+    def __init__(
+        self, names: Sequence[str], commands: Sequence[Sequence[str]], env: Sequence[dict[str, str]], cwd: Path | None
+    ) -> None:
+        self.names = names
         self.processes: list[subprocess.Popen[str]] = []
-        self._errors: list[IO[bytes]] = []
-
-    def start(self, command: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> None:
-        """The next process, in the next namespace."""
-        self._errors.append(tempfile.TemporaryFile())  # noqa: SIM115 - until close()
-        process = subprocess.Popen(
-            ["ip", "netns", "exec", self.names[len(self.processes)], *command],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors[-1],
-            env={**os.environ, **env}, cwd=cwd, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-        self.processes.append(process)
+        self._errors: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in names]  # noqa: SIM115 - until close()
+        for name, command, variables, errors in zip(names, commands, env, self._errors, strict=True):
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", name, *command],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env={**os.environ, **variables}, cwd=cwd,
+                text=True, errors="replace", start_new_session=True,
+            )  # fmt: skip
+            self.processes.append(process)
 
     def errors(self, i: int) -> str:
         """What a process has written to stderr so far. Read without a seek: it writes where the file is at."""
         file = self._errors[i].fileno()
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
-    def end(self) -> None:
-        """SIGTERM to those that run and to all they have started, SIGKILL to those that take no notice."""
-        running = [process for process in self.processes if process.poll() is None]
-        for process in running:
-            _send_signal(process, signal.SIGTERM)
-        deadline = monotonic() + GRACE
-        while monotonic() < deadline and any(process.poll() is None for process in running):
-            sleep(0.01)
-        for process in running:
-            if process.poll() is None:
-                _send_signal(process, signal.SIGKILL)
-            process.wait(SECONDS)
-        end_processes(self.names)  # those that have left their session
-
     def close(self) -> None:
-        if self.closed:
-            return
-        self.end()
+        """End all that runs in the namespaces."""
+        end_processes(self.names)
         for process in self.processes:
+            process.kill()  # it may not yet have entered its namespace
+            process.wait(SECONDS)
             for stream in (process.stdin, process.stdout):
                 with suppress(OSError):  # a line that nobody read
                     if stream is not None:
                         stream.close()
         for errors in self._errors:
             errors.close()
-        self.closed = True
-
-
-def _send_signal(process: subprocess.Popen[str], number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
 
 
 class Hosts:
-    """`n` hosts as a context. `bandwidth` is in bytes a second, of either direction of each host; None is no limit."""
+    """`n` hosts as a context, at first without a limit of their bandwidth."""
 
-    interface = INTERFACE
     _numbers = count()
 
-    def __init__(self, n: int, bandwidth: float | None = None) -> None:
+    def __init__(self, n: int) -> None:
         if not 1 <= n <= MOST_HOSTS:
             raise ValueError(f"n must be from 1 to {MOST_HOSTS}, got {n}")
-        self.prefix = new_prefix(next(self._numbers))
+        # The number distinguishes hosts that this process has at the same time.
+        self.prefix = f"{PREFIX}-{os.getpid()}-{start_time(os.getpid())}-{next(self._numbers)}"
         self.names = [f"{self.prefix}-h{i}" for i in range(n)]
         self.addresses = [f"10.77.0.{i + 1}" for i in range(n)]
-        self.bandwidth: float | None = None
-        self._switch, self._asked = f"{self.prefix}-sw", bandwidth
+        self._bandwidth: float | None = None
+        self._switch = f"{self.prefix}-sw"
         self._group: Group | None = None
         self._handlers: dict[int, Any] = {}
 
@@ -142,7 +119,6 @@ class Hosts:
         try:
             remove_leftovers()
             self._build()
-            self.limit(self._asked)
         except BaseException:
             self.close()
             raise
@@ -152,15 +128,15 @@ class Hosts:
         self.close()
 
     def limit(self, bandwidth: float | None) -> None:
-        """Change the bandwidth."""
-        if bandwidth is None and self.bandwidth is None:
+        """Set the bytes a second of either direction of each host; None is no limit."""
+        if bandwidth is None and self._bandwidth is None:
             return
         limit = "del dev {} root" if bandwidth is None else f"replace dev {{}} root {token_bucket(bandwidth)}"
         command = f"qdisc {limit}"
         call(["tc", "-n", self._switch, "-batch", "-"], [command.format(f"h{i}") for i in range(len(self.names))])
         for name in self.names:
             call(["tc", "-n", name, "-batch", "-"], [command.format(INTERFACE)])
-        self.bandwidth = bandwidth
+        self._bandwidth = bandwidth
 
     def counters(self) -> list[Counters]:
         """Of each host, since it was built."""
@@ -171,19 +147,15 @@ class Hosts:
         return found
 
     def start(
-        self, commands: Sequence[Sequence[str]], env: Sequence[Mapping[str, str]] = (), cwd: Path | None = None
+        self, commands: Sequence[Sequence[str]], env: Sequence[dict[str, str]] | None = None, cwd: Path | None = None
     ) -> Group:
         """Start one process on each of the first hosts; `env` is added to the environment of this process.
 
         There is one group at a time: when it ends, all that runs on its hosts ends.
         """
-        if len(commands) > len(self.names) or (env and len(env) != len(commands)):
-            raise ValueError(f"{len(commands)} commands and {len(env)} env for {len(self.names)} hosts")
         if self._group is not None:
             self._group.close()
-        self._group = Group(self.names[: len(commands)])
-        for i, command in enumerate(commands):
-            self._group.start(command, env[i] if env else {}, cwd)
+        self._group = Group(self.names[: len(commands)], commands, env or [{}] * len(commands), cwd)
         return self._group
 
     def close(self) -> None:
@@ -201,14 +173,15 @@ class Hosts:
             self._handlers.clear()
 
     def _build(self) -> None:
+        no_ipv6 = "link set {} addrgenmode none"  # so that counters stand still when nobody sends
         call(["ip", "-batch", "-"], [f"netns add {name}" for name in (self._switch, *self.names)])
-        switch = [f"link add {BRIDGE} type bridge mcast_snooping 0", disable_ipv6(BRIDGE), f"link set {BRIDGE} up"]
+        switch = [f"link add {BRIDGE} type bridge mcast_snooping 0", no_ipv6.format(BRIDGE), f"link set {BRIDGE} up"]
         for i, name in enumerate(self.names):
             switch.append(f"link add h{i} mtu {MTU} type veth peer name {INTERFACE} mtu {MTU} netns {name}")
-            switch += [disable_ipv6(f"h{i}"), f"link set h{i} master {BRIDGE} up"]
+            switch += [no_ipv6.format(f"h{i}"), f"link set h{i} master {BRIDGE} up"]
         call(["ip", "-n", self._switch, "-batch", "-"], switch)
         for name, address in zip(self.names, self.addresses, strict=True):
-            commands = [f"address add {address}/24 dev {INTERFACE}", disable_ipv6(INTERFACE)]
+            commands = [f"address add {address}/24 dev {INTERFACE}", no_ipv6.format(INTERFACE)]
             commands += [f"link set {INTERFACE} up", "link set lo up"]
             call(["ip", "-n", name, "-batch", "-"], commands)
             call(["ip", "netns", "exec", name, "sh", "-c", SETTINGS])
@@ -233,14 +206,3 @@ def token_bucket(bandwidth: float) -> str:
         raise ValueError(f"bandwidth must be from 10 KB/s to 4 GB/s, got {bandwidth}")
     burst = max(LEAST_BURST if bandwidth < FAST else LEAST_FAST_BURST, round(bandwidth / 1000))
     return f"tbf rate {round(8 * bandwidth)}bit burst {burst} limit {burst + max(LEAST_QUEUE, round(bandwidth / 20))}"
-
-
-def disable_ipv6(interface: str) -> str:
-    """No IPv6 address, so that counters stand still when nobody sends."""
-    return f"link set {interface} addrgenmode none"
-
-
-if __name__ == "__main__":
-    from benchmarks.network.check import main
-
-    main()

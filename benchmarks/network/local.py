@@ -9,8 +9,6 @@ workers have nothing left to forward.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch.distributed as dist
 from rich.console import Console
@@ -23,42 +21,33 @@ from gbun import distributed, train
 WARM_UP = 3
 
 
-def of_rounds(clock: Clock) -> list[float]:
+def time_rounds(n_rows: int, K: int, rounds: int, n_jobs: int = 1) -> list[float]:
+    """Seconds of rounds: of one worker, with its share of the rows, or of one process with all rows."""
+    (X, y), clock = clicks(n_rows).load(), Clock()
+    parameters = {"objective": "logistic", "n_neurons": K, "init": "constant", "n_jobs": n_jobs}
+    if dist.is_initialized():
+        shard = slice(dist.get_rank(), None, dist.get_world_size())
+        distributed.train(parameters, (X[shard], y[shard]), rounds, callbacks=[clock], task="classification")
+    else:
+        train(parameters, (X, y), rounds, callbacks=[clock], task="classification")
     return np.diff(clock.seconds)[WARM_UP - 1 : -2].tolist()
-
-
-def parameters(K: int, n_jobs: int) -> dict[str, Any]:
-    return {"objective": "logistic", "n_neurons": K, "init": "constant", "n_jobs": n_jobs}
-
-
-def one_process(n_rows: int, K: int, rounds: int, cores: int) -> list[float]:
-    clock = Clock()
-    train(parameters(K, cores), clicks(n_rows).load(), rounds, callbacks=[clock], task="classification")
-    return of_rounds(clock)
-
-
-def one_worker(n_rows: int, K: int, rounds: int) -> list[float]:
-    X, y = clicks(n_rows).load()
-    shard, clock = slice(dist.get_rank(), None, dist.get_world_size()), Clock()
-    distributed.train(parameters(K, 1), (X[shard], y[shard]), rounds, callbacks=[clock], task="classification")
-    return of_rounds(clock)
 
 
 def main() -> None:
     parser = report.make_parser("network.local", __doc__, "results/network", data=False)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--neurons", default="64,256")
+    parser.add_argument("--neurons", type=report.numbers(), default=[64, 256])
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     rows = []
-    for K in map(int, args.neurons.split(",")):
+    for K in args.neurons:
         alone: list[float] = []
         several: list[float] = []
         for _ in range(args.repeats):
-            alone += one_process(args.rows, K, args.rounds, args.workers)
-            several += distributed.launch(one_worker, args.workers, (args.rows, K, args.rounds))[0]
+            alone += time_rounds(args.rows, K, args.rounds, args.workers)
+            several += distributed.launch(time_rounds, args.workers, (args.rows, K, args.rounds))[0]
         threads, workers = float(np.median(alone)), float(np.median(several))
         rows.append({
             "table": f"{args.workers} workers of one thread beside one process of {args.workers} threads",

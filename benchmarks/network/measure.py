@@ -75,10 +75,6 @@ class Found:
         """Bytes of the busiest host, one way."""
         return max(*self.sent, *self.received)
 
-    def expected(self, bandwidth: float) -> float:
-        """Seconds of a round, where nothing overlaps."""
-        return self.seconds + self.most / bandwidth
-
 
 def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: Plan) -> Iterator[Row]:
     """A row for no limit, then one for each bandwidth; once one has failed, the workers are gone and no more come.
@@ -101,16 +97,14 @@ def sweep(hosts: Hosts, crew: Crew, K: int, bandwidths: Sequence[float], plan: P
                 crew.ask({**jobs["round"], "rounds": 2}, COMPILE)
                 free["round"] = run_job(jobs["round"], probe_round(crew, jobs["round"]))
                 # Bytes that go up to rank 0, and those that come down: the last rank sends and receives just these.
-                sizes = {
-                    way: round(free["round"].answer[key][-1]) for way, key in (("up", "sent"), ("down", "received"))
-                }
-                jobs["exchange"] = {"kind": "exchange", **sizes}
+                up, down = (round(free["round"].answer[way][-1]) for way in ("sent", "received"))
+                jobs["exchange"] = {"kind": "exchange", "up": up, "down": down}
             for name, job in jobs.items():
                 free[name] = run_job(job, probe_round(crew, job))
             hosts.limit(bandwidth)
             if bandwidth is not None:
-                for name, job in jobs.items():
-                    found[name] = run_job(job, free[name].expected(bandwidth))
+                for name, job in jobs.items():  # expected where nothing overlaps
+                    found[name] = run_job(job, free[name].seconds + free[name].most / bandwidth)
         except Failed as failure:
             note = str(failure)
         place = {"table": TABLE, "hosts": crew.size, "K": K, "bandwidth": show_bandwidth(bandwidth)}
@@ -141,8 +135,9 @@ def measure(hosts: Hosts, crew: Crew, job: Job, expected: float, rounds: int) ->
     before, middle, after = (counters[: crew.size] for counters in counted)
     pairs = [(c.since(b), b.since(a)) for a, b, c in zip(before, middle, after, strict=True)]
     single = of_rounds(job, answers[1][0]["seconds"])
+    few, many = ([0.0, *of[0]["seconds"]][-1] for of in answers)  # seconds of all rounds of a job
     return Found(
-        (total(answers[1][0]) - total(answers[0][0])) / rounds,
+        (many - few) / rounds,
         rounds,
         [(more.sent - few.sent) / rounds for more, few in pairs],
         [(more.received - few.received) / rounds for more, few in pairs],
@@ -150,11 +145,6 @@ def measure(hosts: Hosts, crew: Crew, job: Job, expected: float, rounds: int) ->
         answers[1][0],
         statistics.stdev(single) if len(single) > 2 else None,
     )
-
-
-def total(answer: dict[str, Any]) -> float:
-    """Seconds of all rounds of a job."""
-    return float(answer["seconds"][-1]) if answer["seconds"] else 0.0
 
 
 def make_row(size: int, K: int, found: dict[str, Found], free: dict[str, Found], note: str) -> Row:

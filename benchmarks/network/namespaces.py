@@ -48,11 +48,6 @@ def call(command: Sequence[str], lines: Sequence[str] = (), check: bool = True) 
     return done.stdout
 
 
-def new_prefix(number: int) -> str:
-    """Of the names of this process's hosts; `number` distinguishes those that it has at the same time."""
-    return f"{PREFIX}-{os.getpid()}-{start_time(os.getpid())}-{number}"
-
-
 def namespaces(prefix: str = PREFIX) -> list[str]:
     """Those of all runs of this harness, or of one."""
     names = (line.split()[0] for line in call(["ip", "netns", "list"]).splitlines() if line.strip())
@@ -68,30 +63,26 @@ def remove(names: Sequence[str]) -> None:
 
 def end_processes(names: Sequence[str]) -> None:
     """SIGTERM to what runs in these namespaces, then SIGKILL."""
+
+    def running() -> list[int]:
+        return [int(pid) for name in names for pid in call(["ip", "netns", "pids", name], check=False).split()]
+
     for number in (signal.SIGTERM, signal.SIGKILL):
-        found, deadline = list_processes(names), monotonic() + GRACE
+        found, deadline = running(), monotonic() + GRACE
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         while found and monotonic() < deadline:
             sleep(0.05)
-            found = list_processes(names)
+            found = running()
         if not found:
             return
 
 
-def list_processes(names: Sequence[str]) -> list[int]:
-    """The processes in these namespaces."""
-    return [int(pid) for name in names for pid in call(["ip", "netns", "pids", name], check=False).split()]
-
-
 def remove_leftovers() -> list[str]:
     """Remove the namespaces of runs that have ended; return their names."""
-    left = []
-    for name in namespaces():
-        pid, began = (int(part) for part in name.split("-")[1:3])
-        if start_time(pid) != began:
-            left.append(name)
+    begun = {name: name.split("-")[1:3] for name in namespaces()}
+    left = [name for name, (pid, began) in begun.items() if start_time(int(pid)) != int(began)]
     remove(left)
     return left
 

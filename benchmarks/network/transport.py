@@ -90,9 +90,8 @@ def main() -> None:
         found = distributed.launch(train_worker, args.workers, (name, args.data.resolve(), args.rounds, args.seeds))[0]
         rows += compare(name, args.workers, found)
         report.show(rows[-len(TRANSPORTS) :], Console(width=200))
-    report.write(
-        args.output / "transport.json", {"transport": {"about": report.about(args.workers, False), "rows": rows}}
-    )
+    part = {"about": report.about(args.workers, False), "rows": rows}
+    report.write(args.output / "transport.json", {"transport": part})
 
 
 if __name__ == "__main__":

@@ -41,13 +41,13 @@ cached_shard = lru_cache(maxsize=1)(read_shard)
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # other output goes to stderr
     torch.set_num_threads(1)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(address, port, size, is_master=rank == 0, timeout=PATIENCE)
-    _write(answers, {"ready": rank})
+    print(json.dumps({"ready": rank}), file=answers)
     for number, line in enumerate(sys.stdin):
         job = json.loads(line)
         if number:
@@ -56,7 +56,8 @@ def main() -> None:
         dist.init_process_group("gloo", store=job_store, rank=rank, world_size=size, timeout=PATIENCE)
         began = process_time()
         answer = JOBS[job.pop("kind")](**job)
-        _write(answers, {**answer, "cpu": process_time() - began, "peak MB": peak_megabytes()})
+        answer |= {"cpu": process_time() - began, "peak MB": peak_megabytes()}
+        print(json.dumps(answer), file=answers)
 
 
 def train(neurons: int, rounds: int, transport: str, folder: str | None = None, **generated: int) -> Answer:
@@ -130,11 +131,6 @@ def make_shard(rows: int, features: int, nnz: int, rank: int) -> tuple[Any, Any]
     )
     odds = effects[ids].sum(axis=1) / np.sqrt(nnz)
     return X, (rng.random(rows) < 1.0 / (1.0 + np.exp(-2.0 * odds))).astype(np.int64)
-
-
-def _write(file: Any, answer: Answer) -> None:
-    file.write(json.dumps(answer) + "\n")
-    file.flush()
 
 
 if __name__ == "__main__":
