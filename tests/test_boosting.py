@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gbun.config import Parameters
-from gbun.kernels.portable import moments
 from gbun.solve import make_normaliser
+from tests.kernels.kernel_cases import moments
 from tests.trainings import add_round, train_rounds
 
 N_ROWS, N_COLUMNS = 60, 5

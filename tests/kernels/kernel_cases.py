@@ -74,6 +74,12 @@ def plain_forward(sparse, table_of):
     return z, size
 
 
+def moments(z, weight):
+    """[sum w z; sum w z^2] in float64, 2 x K."""
+    z = z.astype(np.float64)
+    return np.stack([weight @ z, weight @ z**2])
+
+
 def assert_close(found, z, size, n_terms):
     """Each of n additions in float32 loses at most half a unit of the sum of sizes."""
     assert found.dtype == np.float32

@@ -14,7 +14,7 @@ from gbun.kernels import portable
 from gbun.kernels.portable import Buffers, HashedWeights
 from gbun.networks import Family
 from gbun.solve import make_normaliser
-from tests.kernels.kernel_cases import CASES, HUGE, assert_close, entries, outputs, plain_forward, random_rows
+from tests.kernels.kernel_cases import CASES, HUGE, entries, outputs, random_rows
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 DENSITIES = (1.0, 0.3, 0.01)  # with 40 columns, the last leaves two of three outputs without any input
@@ -31,11 +31,9 @@ def to_torch(a):
 
 
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
-LIBRARIES = [
-    pytest.param(to_numpy, id="numpy"),
-    pytest.param(to_torch, id="torch", marks=needs_torch),
-]
-libraries = pytest.mark.parametrize("put", LIBRARIES)
+libraries = pytest.mark.parametrize(
+    "put", [pytest.param(to_numpy, id="numpy"), pytest.param(to_torch, id="torch", marks=needs_torch)]
+)
 
 
 def network(n_outputs, density, n_columns=40, round_=2):
@@ -130,20 +128,7 @@ def test_sparse_outputs_are_added_to_dense_ones(put):
     )
 
 
-# Against the compiled kernels, which round a product and its addition once: each of n terms may differ by half a unit
-
-
-@libraries
-@pytest.mark.parametrize("density", DENSITIES)
-@pytest.mark.parametrize("name", ["long rows", "empty rows", "huge ids"])
-def test_sparse_outputs_are_the_compiled_kernels(put, name, density):
-    sparse, net = entries(CASES[name]), network(70, density)
-    z, size = plain_forward(sparse, net.sparse_weights)
-    n_terms = int(np.diff(sparse.indptr).max())
-    found = sparse_outputs(put, sparse, net)
-    assert_close(found, z, size, 2 * n_terms)
-    compiled = outputs(Features(len(z), sparse=sparse), net)
-    assert (np.abs(found - compiled) <= 2.0**-23 * (1.5 * n_terms + 1) * size + 1e-30).all()
+# Compiled kernels round a product and its addition once: each of n terms may differ by half a unit
 
 
 @libraries
@@ -246,20 +231,12 @@ def test_grams_are_the_formula(put, n_hessians, dtype):
 
 
 @libraries
-def test_products_go_where_they_are_told(put):
-    p, head = (np.random.default_rng(0).random(s).astype(np.float32) for s in ((50, 8), (8, 3)))
-    step = put(np.full((50, 3), np.nan, dtype=np.float32))
-    portable.product(put(p), put(head), step)
-    np.testing.assert_allclose(to_host(step), p @ head, rtol=1e-6)
+def test_gradient_sums_are_the_product_and_some_rows_are_taken(put):
+    p, rows = np.random.default_rng(0).random((50, 8)).astype(np.float32), np.array([0, 7, 7, 49])
     g = np.random.default_rng(1).normal(size=(50, 3))  # derivatives may be float64 where memberships are not
     found = to_host(portable.multiply_transposed(put(p), put(g), put(np.empty((60, 3), dtype=np.float32))))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, p.T @ g, rtol=0, atol=1e-5)
-
-
-@libraries
-def test_some_rows_are_taken(put):
-    p, rows = np.random.default_rng(0).random((50, 8)).astype(np.float32), np.array([0, 7, 7, 49])
     room = put(np.full((10, 8), np.nan, dtype=np.float32))
     np.testing.assert_array_equal(to_host(portable.take_rows_into(put(p), put(rows), room)), p[rows])
     np.testing.assert_array_equal(to_host(room)[:4], p[rows])
@@ -301,14 +278,6 @@ def largest_allocation(work, sample):
 
 @pytest.mark.slow
 @libraries
-def test_a_watcher_sees_what_is_allocated(put):
-    z = put(np.ones((1000, 64), dtype=np.float32))
-    assert largest_allocation(lambda: z + 1.0, z) >= 256_000
-    assert largest_allocation(lambda: z.__iadd__(1.0), z) < 10_000
-
-
-@pytest.mark.slow
-@libraries
 @pytest.mark.parametrize("density", [1.0, 0.3, 0.01])
 def test_nothing_of_the_size_of_the_outputs_is_allocated(put, density):
     n, K, m = 3000, 64, 40
@@ -328,4 +297,5 @@ def test_nothing_of_the_size_of_the_outputs_is_allocated(put, density):
         portable.grams(z, hessians, buffers.outputs)
         portable.take_rows_into(z, some, buffers.outputs)
 
+    assert largest_allocation(lambda: z + 1.0, z) >= 4 * n * K  # it would be seen
     assert largest_allocation(a_round, z) < 4 * n * K / 4

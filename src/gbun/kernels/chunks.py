@@ -113,7 +113,8 @@ def choose_order(entries: Entries, chunk: Chunk, *, always: bool = False) -> Fea
     order = np.argsort(features)
     rank = np.empty(len(features), dtype=np.int32)
     rank[order] = np.arange(len(features))
-    return FeatureColumns(features[order], *sort_by_column(indptr, local, entries.values[chunk.entries], rank))
+    sorted_entries = sort_by_column(indptr, rank[local], entries.values[chunk.entries], len(features))
+    return FeatureColumns(features[order], *sorted_entries)
 
 
 def index_features(ids: IntArray) -> tuple[IntArray, IntArray]:
@@ -141,20 +142,20 @@ def rows_are_sorted(indptr: Any, ids: Any) -> bool:
 
 
 @numba.njit(cache=True, nogil=True)
-def sort_by_column(indptr: Any, local: Any, values: Any, rank: Any) -> Any:
-    """Sort entries by the rank of their feature, and within it by row: (starts, rows, values)."""
-    starts = np.zeros(len(rank) + 1, dtype=np.int64)
-    for e in range(len(local)):
-        starts[rank[local[e]] + 1] += 1
-    for j in range(len(rank)):
+def sort_by_column(indptr: Any, columns: Any, values: Any, n_columns: int) -> Any:
+    """Sort entries by their column, and within it by row: (starts, rows, values)."""
+    starts = np.zeros(n_columns + 1, dtype=np.int64)
+    for e in range(len(columns)):
+        starts[columns[e] + 1] += 1
+    for j in range(n_columns):
         starts[j + 1] += starts[j]
-    rows, sorted_values = np.empty(len(local), dtype=np.int32), np.empty(len(local), dtype=np.float32)
+    rows, sorted_values = np.empty(len(columns), dtype=np.int32), np.empty(len(columns), dtype=np.float32)
     free, begin = starts[:-1].copy(), indptr[0]
     for i in range(len(indptr) - 1):
         for e in range(indptr[i] - begin, indptr[i + 1] - begin):
-            place = free[rank[local[e]]]
+            place = free[columns[e]]
             rows[place], sorted_values[place] = i, values[e]
-            free[rank[local[e]]] += 1
+            free[columns[e]] += 1
     return starts, rows, sorted_values
 
 

@@ -91,11 +91,6 @@ def equations(work: Workload, number_bytes: int) -> int:
     return number_bytes * (work.n_grams * work.n_outputs**2 + work.n_outputs * work.n_scores)
 
 
-def part_outputs(n_rows: int, K: int, C: int, output_bytes: int, score_bytes: int) -> int:
-    """Of a chunk or batch while it is computed, a number of Z taking `output_bytes` with its copies."""
-    return n_rows * (output_bytes * K + score_bytes * C)
-
-
 # The host
 
 
@@ -110,7 +105,7 @@ def thread_bytes(work: Workload, chunks: Sequence[slice], form: str) -> tuple[in
     K, features, n_columns = work.n_outputs, work.features, count_columns(work.features)
     rows = max((c.stop - c.start for c in chunks), default=0)
     # Z, in float64 with three copies; otherwise the scaled copy has rows enough for a Gram
-    working = part_outputs(rows, K, work.n_scores, 28 if work.exact else 4, SCORE_BYTES)
+    working = rows * ((28 if work.exact else 4) * K + SCORE_BYTES * work.n_scores)
     working += 8 * K * K if work.exact else 4 * gram_rows(K) * K + 4 * K * K
     working += 4 * TILE * (rows if features.sparse is not None else 0) + 4 * TILE * (n_columns + K if n_columns else 0)
     if n_columns * (K + PANEL_OUTPUTS) > TABLE_LIMIT:  # each thread computes the weights of dense columns for itself
@@ -132,7 +127,7 @@ def batch_bytes(
     features: Features, capacity: BatchCapacity, K: int, C: int, exact: bool, score_bytes: int = SCORE_BYTES
 ) -> int:
     """Of a batch: its outputs, a copy of them and what a softmax needs, derivatives, weights that are computed."""
-    size = part_outputs(capacity.rows, K, C, 26 if exact else 10, score_bytes)
+    size = capacity.rows * ((26 if exact else 10) * K + score_bytes * C)
     if features.dense is not None:
         size += WEIGHT_BYTES * min(count_columns(features) * K, TABLE_WEIGHTS_AT_A_TIME)
     if features.sparse is not None:

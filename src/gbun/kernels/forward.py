@@ -117,8 +117,7 @@ def _forward_tile(
     elif isinstance(order, FeatureColumns):
         if fresh:
             tile[:] = 0.0
-        entries_ = order.starts, order.rows, order.values
-        hashed.forward_by_column(*entries_, order.features, states, half, inverse, tile)
+        hashed.forward_by_column(order.starts, order.rows, order.values, order.features, states, half, inverse, tile)
     else:
         hashed.forward_on_the_fly(indptr, ids, values, states, half, inverse, fresh, tile)
     revived = [(output - first, f, w) for output, f, w in weights.revived if 0 <= output - first < TILE]
@@ -133,11 +132,8 @@ def _dense_tables(weights: Weights, n_rows: int, n_columns: int) -> Iterator[Den
     family, K = weights.family, weights.family.n_outputs
     padded = -(-K // products.PANEL_OUTPUTS) * products.PANEL_OUTPUTS
     half, inverse = _weight_scale(family.density)
-    few = (
-        family.density <= MAX_SPARSE_DENSITY
-        and n_columns >= MIN_COLUMNS_TO_TRANSPOSE
-        and n_rows >= MIN_ROWS_TO_TRANSPOSE
-    )
+    few = family.density <= MAX_SPARSE_DENSITY and n_columns >= MIN_COLUMNS_TO_TRANSPOSE
+    few = few and n_rows >= MIN_ROWS_TO_TRANSPOSE
     step = max(1, min(n_columns, TABLE_LIMIT // padded))
     for first in range(0, n_columns, step):
         columns = np.arange(first, min(first + step, n_columns), dtype=FEATURE_ID)

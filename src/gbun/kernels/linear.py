@@ -6,6 +6,7 @@ does not depend on the number of threads.
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -17,28 +18,26 @@ from gbun.data.buckets import Buckets
 from gbun.data.features import Features
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.kernels import products
+from gbun.kernels.chunks import sort_by_column
+from gbun.kernels.costs import count_columns, count_entries
 from gbun.kernels.threads import ThreadPool
 
 PIECE_ROWS = 4096  # of a piece of work
-MAX_PIECES, MIN_PIECE_ENTRIES = (
-    64,
-    2**15,
-)  # pieces the buckets are divided into at most, and entries of a piece at least
+MAX_PIECES, MIN_PIECE_ENTRIES = 64, 2**15  # of the buckets: pieces at most, entries of a piece at least
 HISTORY = 6  # pairs of steps and changes of the gradient that L-BFGS remembers
 
 
 def count_weights(features: Features, buckets: Buckets | None) -> int:
     """Count the weights of a linear model for each score."""
-    return (0 if features.dense is None else features.dense.shape[1]) + (0 if buckets is None else buckets.n)
+    return count_columns(features) + (0 if buckets is None else buckets.n)
 
 
 def linear_bytes(features: Features, n_weights: int, n_scores: int) -> int:
     """Estimate what fitting takes: entries by row and by bucket, a copy while rows are held out, scores, and L-BFGS."""
     if not n_weights:
         return 0
-    n_entries = 0 if features.sparse is None else len(features.sparse.ids)
-    dense = 0 if features.dense is None else 4 * features.n_rows * features.dense.shape[1]
-    return 28 * n_entries + dense + n_scores * (32 * features.n_rows + (56 + 8 * (HISTORY + 1)) * n_weights)
+    data = 28 * count_entries(features) + 4 * features.n_rows * count_columns(features)
+    return data + n_scores * (32 * features.n_rows + (56 + 8 * (HISTORY + 1)) * n_weights)
 
 
 class LinearRows:
@@ -47,22 +46,17 @@ class LinearRows:
     def __init__(self, features: Features, buckets: Buckets | None, threads: ThreadPool) -> None:
         self.n_rows, self.threads = features.n_rows, threads
         self.dense = None if features.dense is None else np.ascontiguousarray(to_host(features.dense), dtype=MEMBERSHIP)
-        self.n_dense = 0 if self.dense is None else self.dense.shape[1]
-        self.n_buckets = 0 if buckets is None else buckets.n
+        self.n_dense, self.n_weights = count_columns(features), count_weights(features, buckets)
         self.pieces = [slice(i, min(i + PIECE_ROWS, self.n_rows)) for i in range(0, self.n_rows, PIECE_ROWS)]
-        self._has_buckets = features.sparse is not None and buckets is not None
-        self._sorted: tuple[IntArray, IntArray, FloatArray, list[tuple[int, int]]] | None = None
+        self._has_buckets = False
         if features.sparse is not None and buckets is not None:
+            self._has_buckets = True
             entries = features.sparse
             places, signs = buckets.place(entries.ids)
             self.places = np.ascontiguousarray(places)
             values = np.asarray(entries.values, dtype=MEMBERSHIP)
             self.values = np.ascontiguousarray(values if signs is None else values * signs)
             self.indptr = np.ascontiguousarray(entries.indptr, dtype=np.int64)
-
-    @property
-    def n_weights(self) -> int:
-        return self.n_dense + self.n_buckets
 
     def scores(self, weights: FloatArray) -> FloatArray:
         """Compute F theta, n x C, with theta as float32. The bits of a row do not depend on the rows beside it."""
@@ -104,7 +98,7 @@ class LinearRows:
             for part in self.threads.map(of_dense, self.pieces):
                 out[: self.n_dense] += part
         if self._has_buckets:
-            (starts, rows, values, pieces), sums = self._sort_entries(), out[self.n_dense :]
+            (starts, rows, values, pieces), sums = self._by_bucket, out[self.n_dense :]
 
             def of_buckets(piece: tuple[int, int]) -> None:
                 if g.shape[1] == 1:
@@ -115,28 +109,15 @@ class LinearRows:
             self.threads.run(of_buckets, pieces)
         return out
 
-    def _sort_entries(self) -> tuple[IntArray, IntArray, FloatArray, list[tuple[int, int]]]:
-        """Sort entries by bucket, at the first call: starts of buckets, rows, values, and pieces of equal work."""
-        if self._sorted is None:
-            starts = np.zeros(self.n_buckets + 1, dtype=np.int64)
-            np.cumsum(np.bincount(self.places, minlength=self.n_buckets), out=starts[1:])
-            rows, values = np.empty(len(self.places), dtype=np.int32), np.empty(len(self.places), dtype=MEMBERSHIP)
-            _sort_by_bucket(self.indptr, self.places, self.values, starts[:-1].copy(), rows, values)
-            goals = np.linspace(0, starts[-1], min(MAX_PIECES, 1 + int(starts[-1]) // MIN_PIECE_ENTRIES) + 1)[1:-1]
-            inner = np.searchsorted(starts, goals, side="right").clip(max=self.n_buckets)
-            cuts = np.unique([0, *inner, self.n_buckets]).tolist()
-            self._sorted = starts, rows, values, list(pairwise(cuts))
-        return self._sorted
-
-
-@numba.njit(cache=True, nogil=True)
-def _sort_by_bucket(indptr: Any, places: Any, values: Any, at: Any, rows: Any, out: Any) -> None:
-    for i in range(len(indptr) - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            j = places[e]
-            rows[at[j]] = i
-            out[at[j]] = values[e]
-            at[j] += 1
+    @cached_property
+    def _by_bucket(self) -> tuple[IntArray, IntArray, FloatArray, list[tuple[int, int]]]:
+        """Entries sorted by bucket: starts of buckets, rows, values, and pieces of equal work."""
+        n_buckets = self.n_weights - self.n_dense
+        starts, rows, values = sort_by_column(self.indptr, self.places, self.values, n_buckets)
+        goals = np.linspace(0, starts[-1], min(MAX_PIECES, 1 + int(starts[-1]) // MIN_PIECE_ENTRIES) + 1)[1:-1]
+        inner = np.searchsorted(starts, goals, side="right").clip(max=n_buckets)
+        cuts = np.unique([0, *inner, n_buckets]).tolist()
+        return starts, rows, values, list(pairwise(cuts))
 
 
 @numba.njit(cache=True, nogil=True)

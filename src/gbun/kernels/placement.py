@@ -46,10 +46,8 @@ def placements(
         if not resident:
             return
         # a batch must not be a copy of all columns
-        in_place, most_rows = (
-            True,
-            min(most_rows, max(MIN_BATCH_ROWS, BATCH_OUTPUTS // max(1, count_columns(features)))),
-        )
+        in_place, at_most = True, max(MIN_BATCH_ROWS, BATCH_OUTPUTS // max(1, count_columns(features)))
+        most_rows = min(most_rows, at_most)
     n_batches = max(1 if resident else 2, -(-n // most_rows))
     whole = BatchCapacity(n, count_entries(features))
     while True:
@@ -96,7 +94,7 @@ def max_prediction_bytes(features: Features, K: int, C: int, device: Device) -> 
 
 
 def min_prediction_bytes(features: Features, family: Family, C: int, n_rounds: int, device: Device) -> int:
-    """Return the bytes that predictions of any FEW_ROWS rows at a time need."""
+    """Return the bytes that predictions of any `MIN_BATCH_ROWS` rows at a time need."""
     n, entries = min(features.n_rows, MIN_BATCH_ROWS), 0
     if features.sparse is not None:
         indptr = features.sparse.indptr

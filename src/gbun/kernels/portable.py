@@ -25,12 +25,8 @@ FLOAT32_PRODUCT_ROWS = 2**12  # rows whose products are summed in float32, as th
 FLOAT32_SUM_ROWS = 256  # rows whose moments are summed in float32, with an error of about 3e-7
 
 
-def _signed(word: int) -> int:
-    """Return the int32 with the same bits."""
-    return word - (word >> WORD_BITS - 1 << WORD_BITS)
-
-
-P2, P3, P4 = _signed(PRIME_2), _signed(PRIME_3), _signed(PRIME_4)
+# the int32 with the same bits
+P2, P3, P4 = (word - (word >> WORD_BITS - 1 << WORD_BITS) for word in (PRIME_2, PRIME_3, PRIME_4))
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ def id_words(ids: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def device_id_words(ids: Array) -> tuple[Array, Array]:
-    """Return `words` of a tensor of int32 or int64, as views of it."""
+    """Return `id_words` of a tensor of int32 or int64, as views of it."""
     xp = namespace(ids)
     if ids.dtype == xp.int32 or not len(ids):
         return ids.to(xp.int32), xp.zeros(1, dtype=xp.int32, device=ids.device).expand(len(ids))
@@ -152,8 +148,10 @@ def fill_weights(weights: HashedWeights, low: Array, high: Array, hashes: Array,
         h -= weights.half
     out[...] = h
     out *= float(MEMBERSHIP(1.0 / weights.half))
-    if weights.revivers is not None:
-        _revive(weights.revivers, low, high, out)
+    if (revivers := weights.revivers) is not None:
+        # A lookup of what was found would make the device wait for the host, so weights are replaced everywhere.
+        found = (low[:, None] == revivers.low) & (high[:, None] == revivers.high)
+        out[:, revivers.outputs] = xp.where(found, revivers.weights, out[:, revivers.outputs])
 
 
 def _rotate_and_multiply(h: Array, t: Array) -> None:
@@ -168,12 +166,6 @@ def _shift_right(h: Array, bits: int, out: Array) -> None:
     """out = h >> bits, zeros coming in from the left."""
     namespace(h).bitwise_right_shift(h, bits, out=out)
     out &= (1 << WORD_BITS - bits) - 1
-
-
-def _revive(revivers: Revivers, low: Array, high: Array, out: Array) -> None:
-    # A lookup of what was found would make the device wait for the host, so weights are replaced everywhere.
-    found = (low[:, None] == revivers.low) & (high[:, None] == revivers.high)
-    out[:, revivers.outputs] = namespace(out).where(found, revivers.weights, out[:, revivers.outputs])
 
 
 # Z = X N
@@ -224,37 +216,21 @@ def forward_sparse(
         fill_weights(weights, low[at], high[at], buffers.hashes[:n], products)
         products *= values[at][:, None]
         entries = xp.arange(first, first + n, dtype=indptr.dtype, device=device) + indptr[0]
-        _add_rows(z, xp.searchsorted(indptr, entries, side="right") - 1, products)
-
-
-def _add_rows(z: Array, rows: Array, terms: Array) -> None:
-    """z[rows[e]] += terms[e] for one e after the other; rows may repeat."""
-    if is_tensor(z):
-        z.index_add_(0, rows, terms)
-    else:
-        np.add.at(z, rows, terms)
+        rows = xp.searchsorted(indptr, entries, side="right") - 1
+        if is_tensor(z):
+            z.index_add_(0, rows, products)
+        else:
+            np.add.at(z, rows, products)
 
 
 # Moments
 
 
-def moments(z: FloatArray, weight: FloatArray) -> FloatArray:
-    """Compute [sum w z; sum w z^2], 2 x K, of NumPy arrays: the reference.
-
-    z is float32 and the sums are float64. For outputs r deviations away from zero the variance loses 1e-16 r^2 of
-    itself, and z has lost 6e-8 r already, so plain sums do not limit accuracy.
-    """
-    z64 = z.astype(SUM)
-    first = weight @ z64
-    np.square(z64, out=z64)
-    return np.stack([first, weight @ z64])
-
-
 def sum_centred(z: Array, weight: Array, total: float, buffers: Buffers) -> Array:
-    """Sum for `moments_of` without float64: the mean m in float32, then sums of w d and of w d^2, with d = z - m.
+    """Sum for `combine_moments` without float64: the mean m in float32, then sums of w d and w d^2, with d = z - m.
 
-    Plain float32 sums would lose 6e-8 r^2 of the variance. The subtraction loses nothing, and sums of d and d^2 have an
-    error of about 3e-7 of the deviation.
+    Plain float32 sums would lose 6e-8 r^2 of the variance of outputs r deviations away from zero. The subtraction loses
+    nothing, and sums of d and d^2 have an error of about 3e-7 of the deviation.
     """
     xp, d = namespace(z), buffers.outputs[: len(z)]
     mean = xp.sum(_sum_runs(z, weight), axis=0) / (total or 1.0)
@@ -265,7 +241,7 @@ def sum_centred(z: Array, weight: Array, total: float, buffers: Buffers) -> Arra
 
 
 def combine_moments(sums: Array, total: float) -> FloatArray:
-    """Compute [sum w z; sum w z^2] from `centred_sums`, on the host in float64:
+    """Compute [sum w z; sum w z^2] from `sum_centred`, on the host in float64:
 
         sum w z = sum w d + N m        sum w z^2 = sum w d^2 + 2 m sum w d + N m^2        N = sum w
 
@@ -278,7 +254,7 @@ def combine_moments(sums: Array, total: float) -> FloatArray:
 
 
 def _sum_runs(d: Array, weight: Array) -> Array:
-    """Compute w'D of RUN rows at a time and of the rest: b / RUN x K numbers, few enough for the host to add."""
+    """Compute w'D of 256 rows at a time and of the rest: b / 256 x K numbers, few enough for the host to add."""
     xp, runs, K = namespace(d), len(d) // FLOAT32_SUM_ROWS, d.shape[1]
     whole = runs * FLOAT32_SUM_ROWS
     sums = xp.matmul(
@@ -303,27 +279,18 @@ def to_memberships(z: Array, centre: Array, factor: Array, width: int) -> Array:
     return z
 
 
-def product(p: Array, head: Array, out: Array) -> None:
-    """out = P W"""
-    namespace(p).matmul(p, head, out=out)
+def grams(p: Array, h: Array, q: Array | None = None) -> Array:
+    """Compute P'HP, K x K, as Q'Q with Q = sqrt(H) P: half the arithmetic of (HP)'P.
 
-
-def gram(p: Array, h: Array, q: Array | None = None) -> Array:
-    """Compute P'HP for one Hessian value a row as Q'Q, Q = sqrt(H) P: half the arithmetic of (HP)'P.
-
-    If `q` is given, Q is written to its first rows, in its dtype.
+    It is C x K x K where h has a column for each score. If `q` is given, Q is written to its first rows, in its dtype.
     """
-    xp, root = namespace(p), namespace(p).sqrt(h)[:, None]
+    xp = namespace(p)
+    if h.ndim == 2:
+        return xp.stack([grams(p, h[:, c], q) for c in range(h.shape[1])])
+    root = xp.sqrt(h)[:, None]
     # roots of a wider dtype would copy Q to that dtype
     q = p * root if q is None else xp.multiply(p, xp.astype(root, q.dtype, copy=False), out=q[: len(p)])
     return _sum_products(q, q)
-
-
-def grams(p: Array, h: Array, q: Array | None = None) -> Array:
-    """Compute P'HP: K x K, or C x K x K where h has a column for each score."""
-    if h.ndim == 1:
-        return gram(p, h, q)
-    return namespace(p).stack([gram(p, h[:, c], q) for c in range(h.shape[1])])
 
 
 def multiply_transposed(p: Array, g: Array, room: Array) -> Array:
@@ -334,13 +301,12 @@ def multiply_transposed(p: Array, g: Array, room: Array) -> Array:
 
 
 def _sum_products(a: Array, b: Array) -> Array:
-    """Compute a'b: products of SUMMED rows at a time in their dtype, whose sum is float64 if the device has it."""
+    """Compute a'b: products of 4096 rows at a time in their dtype, whose sum is float64 if the device has it."""
     xp, runs = namespace(a), len(a) // FLOAT32_PRODUCT_ROWS
     if runs < 2 or a.dtype == xp.float64:
         return xp.matmul(a.T, b)
     whole, wide = runs * FLOAT32_PRODUCT_ROWS, xp.float64 if has_float64(array_api_compat.device(a)) else xp.float32
-    in_runs = (xp.reshape(x[:whole], (runs, FLOAT32_PRODUCT_ROWS, x.shape[1])) for x in (a, b))
-    first, second = in_runs
+    first, second = (xp.reshape(x[:whole], (runs, FLOAT32_PRODUCT_ROWS, x.shape[1])) for x in (a, b))
     total = xp.sum(xp.matmul(xp.permute_dims(first, (0, 2, 1)), second), axis=0, dtype=wide)
     total += xp.matmul(a[whole:].T, b[whole:])
     return total

@@ -105,61 +105,48 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.bitcast(builder.gep(data, [index]), llvm.as_pointer())
 
 
-@intrinsic
-def load(typing: Any, array: Any, index: Any) -> Any:
-    """The vector at `index`."""
-    _check(array)
-    kind = BY_ELEMENT[array.dtype]
+def _load(whole: bool) -> Any:
+    @intrinsic
+    def load(typing: Any, array: Any, index: Any) -> Any:
+        _check(array)
+        kind = BY_ELEMENT[array.dtype]
+        llvm = kind.llvm if whole else kind.llvm.element
 
-    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        value = builder.load(_pointer(context, builder, sig.args[0], args[0], args[1], kind.llvm))
-        value.align = array.dtype.bitwidth // 8
-        return value
+        def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            value = builder.load(_pointer(context, builder, sig.args[0], args[0], args[1], llvm))
+            value.align = array.dtype.bitwidth // 8
+            return value if whole else _splat(builder, kind, value)
 
-    return kind(array, types.intp), build
+        return kind(array, types.intp), build
 
-
-@intrinsic
-def load_splat(typing: Any, array: Any, index: Any) -> Any:
-    """The one element at `index`, in every lane."""
-    _check(array)
-    kind = BY_ELEMENT[array.dtype]
-
-    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        value = builder.load(_pointer(context, builder, sig.args[0], args[0], args[1], kind.llvm.element))
-        return _splat(builder, kind, value)
-
-    return kind(array, types.intp), build
+    return load
 
 
-@intrinsic
-def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Write the vector at `index`."""
-    _check(array)
-
-    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        written = builder.store(args[2], _pointer(context, builder, sig.args[0], args[0], args[1], value.llvm))
-        written.align = array.dtype.bitwidth // 8
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, value), build
+load = _load(whole=True)  # the vector at an index
+load_splat = _load(whole=False)  # the one element at an index, in every lane
 
 
-@intrinsic
-def store_nontemporal(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Write the vector at `index`, whose address must be a multiple of 32, to memory without reading it first.
+def _store(nontemporal: bool) -> Any:
+    @intrinsic
+    def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
+        _check(array)
 
-    Other threads see it after this one has taken or released a lock, as it does when a chunk is done.
-    """
-    _check(array)
+        def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            written = builder.store(args[2], _pointer(context, builder, sig.args[0], args[0], args[1], value.llvm))
+            written.align = array.dtype.bitwidth // 8 * (value.count if nontemporal else 1)
+            if nontemporal:
+                written.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+            return context.get_dummy_value()
 
-    def build(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        written = builder.store(args[2], _pointer(context, builder, sig.args[0], args[0], args[1], value.llvm))
-        written.align = value.count * value.element.bitwidth // 8
-        written.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
-        return context.get_dummy_value()
+        return types.void(array, types.intp, value), build
 
-    return types.void(array, types.intp, value), build
+    return store
+
+
+store = _store(nontemporal=False)  # write the vector at an index
+# Write the vector at an index, whose address must be a multiple of 32, to memory without reading it first. Other
+# threads see it after this one has taken or released a lock, as it does when a chunk is done.
+store_nontemporal = _store(nontemporal=True)
 
 
 @intrinsic

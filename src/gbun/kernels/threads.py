@@ -63,8 +63,8 @@ class ThreadPool:
         while ahead:
             yield ahead.popleft().result()
 
-    def run(self, work: Callable[[Item], object], items: Sequence[Item], amount: float = math.inf) -> None:
-        for _ in self.map(work, items, amount):
+    def run(self, work: Callable[[Item], object], items: Sequence[Item]) -> None:
+        for _ in self.map(work, items):
             pass
 
     def limit(self, count: int) -> None:

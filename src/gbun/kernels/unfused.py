@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from gbun.data.features import Features
-from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
+from gbun.dtypes import SUM, FloatArray, IntArray
 from gbun.kernels.interface import Derivatives, NormalEquations, RowSampler, RowSums, SampledRows
 from gbun.kernels.threads import ThreadPool
 
@@ -63,7 +63,8 @@ class UnfusedKernels:
             return codes, _block_equations(partition, codes, g, h, None if pick is None else pick(at, h))
 
         g, h = derivatives(slice(0, 0))
-        total = _block_equations(partition, _no_codes(partition), g, h, None)
+        no_codes = np.zeros((0, partition.n_trees or partition.n_outputs), dtype=np.intp)
+        total = _block_equations(partition, no_codes, g, h, None)
         self._partition, self._codes = partition, []
         for codes, part in self.threads.map(work, self.blocks):
             self._codes.append(codes)
@@ -85,11 +86,13 @@ class UnfusedKernels:
         return np.asarray(sum(self.threads.map(values, self.blocks), 0.0 * values(slice(0, 0))), dtype=SUM)
 
 
-def _check_codes(partition: Partition, codes: FloatArray | IntArray, n_rows: int) -> None:
+def _encode(partition: Partition, features: Features) -> FloatArray | IntArray:
+    """P of some rows: n x K numbers, or the leaf of each tree, n x n_trees."""
     name, width = ("leaves", partition.n_trees) if partition.n_trees else ("memberships", partition.n_outputs)
-    if getattr(codes, "shape", None) != (n_rows, width):
+    codes: FloatArray | IntArray = getattr(partition, name)(features)
+    if getattr(codes, "shape", None) != (features.n_rows, width):
         raise ValueError(
-            f"{type(partition).__name__}.{name} must return an array of shape ({n_rows}, {width}), got "
+            f"{type(partition).__name__}.{name} must return an array of shape ({features.n_rows}, {width}), got "
             f"{getattr(codes, 'shape', type(codes).__name__)}"
         )
     if partition.n_trees and len(codes) and not 0 <= codes.min() <= codes.max() < partition.n_outputs:
@@ -97,19 +100,7 @@ def _check_codes(partition: Partition, codes: FloatArray | IntArray, n_rows: int
             f"{type(partition).__name__}.leaves must be from 0 to {partition.n_outputs - 1}, got {codes.min()} to "
             f"{codes.max()}"
         )
-
-
-def _encode(partition: Partition, features: Features) -> FloatArray | IntArray:
-    """P of some rows: n x K numbers, or the leaf of each tree, n x n_trees."""
-    codes = partition.leaves(features) if partition.n_trees else partition.memberships(features)
-    _check_codes(partition, codes, features.n_rows)
     return codes
-
-
-def _no_codes(partition: Partition) -> FloatArray | IntArray:
-    if partition.n_trees:
-        return np.zeros((0, partition.n_trees), dtype=np.intp)
-    return np.zeros((0, partition.n_outputs), dtype=MEMBERSHIP)
 
 
 def _multiply(partition: Partition, codes: FloatArray | IntArray, head: FloatArray) -> FloatArray:
