@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from gbun.data.features import Schema
@@ -27,8 +26,3 @@ class Description:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     best_round: int | None = None
     best_score: float | None = None
-
-    def labels(self, codes: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the labels of class codes."""
-        assert self.classes is not None
-        return self.classes[codes]

@@ -133,26 +133,17 @@ class TorchDevice(Device):
         self.name, self.tf32, self.n_threads = name, tf32, n_threads
         self.torch = load_torch(f"device={name!r}")
         self.device = self.torch.device(name.removeprefix("torch:"))
-        if not self._is_present():
+        gpus = [f"{kind}:{i}" for kind in ("cuda", "xpu") for i in range(_count_devices(self.torch, kind))]
+        present = ["cpu", "torch:cpu", *gpus, *["mps"] * bool(self.torch.backends.mps.is_available())]
+        if (f"{name}:0" if name in ("cuda", "xpu") else name) not in present:
             raise ValueError(
-                f"device={name!r} is absent; here are (by torch {self.torch.__version__}): {self._list_present()}"
+                f"device={name!r} is absent; here are (by torch {self.torch.__version__}): {', '.join(present)}"
             )
         module = getattr(self.torch, self.device.type)
         self.stream_api = module if self.device.type in ("cuda", "xpu") else None
         if self.device.type != "cpu":  # with its index, in case another one becomes the current device
             self.device = self.torch.empty(0, device=self.device).device
         self.has_float64 = has_float64(self.device)
-
-    def _is_present(self) -> bool:
-        kind = self.device.type
-        if kind in ("cuda", "xpu"):
-            return (self.device.index or 0) < _count_devices(self.torch, kind)
-        return kind != "mps" or bool(self.torch.backends.mps.is_available())
-
-    def _list_present(self) -> str:
-        names = [f"{kind}:{i}" for kind in ("cuda", "xpu") for i in range(_count_devices(self.torch, kind))]
-        names += ["mps"] * bool(self.torch.backends.mps.is_available())
-        return ", ".join(["cpu", "torch:cpu", *names])
 
     @cached_property
     def _dtypes(self) -> dict[Any, Any]:

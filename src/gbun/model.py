@@ -212,12 +212,8 @@ class Model:
                 elif last - first > MIN_BATCH_ROWS:
                     at_a_time = max(MIN_BATCH_ROWS, (last - first) // 2)
                 else:
-                    raise short_of(
-                        where,
-                        min_prediction_bytes(
-                            features, self._family(where), ensemble.n_scores, ensemble.n_rounds, where
-                        ),
-                    )
+                    family, size = self._family(where), (ensemble.n_scores, ensemble.n_rounds)
+                    raise short_of(where, min_prediction_bytes(features, family, *size, where))
         return np.concatenate(parts)
 
     def _block_scores(self, ensemble: Ensemble, features: Features, margin: Array | None, place: Place) -> Array | None:
@@ -251,11 +247,9 @@ class Model:
         return learner.family
 
     def _check_probabilities(self) -> None:
-        objective = self.ensemble.objective
         if self.description.task == "regression":
-            raise ValueError(
-                f"predict_proba needs a model of probabilities; this one's objective is {objective.name!r}"
-            )
+            name = self.ensemble.objective.name
+            raise ValueError(f"predict_proba needs a model of probabilities; this one's objective is {name!r}")
 
     def _flat(self, scores: Array) -> Array:
         single = self.ensemble.n_scores == 1 and self.description.single_column
@@ -273,7 +267,9 @@ class Model:
         if self.description.task == "multilabel":
             return (self.ensemble.objective.response(scores) > 0.5).astype(np.int64)
         codes = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0.0).astype(np.intp)
-        return self.description.labels(codes)
+        classes = self.description.classes
+        assert classes is not None
+        return classes[codes]
 
 
 def model_from_bytes(data: bytes, name: str | Path) -> Model:

@@ -77,8 +77,8 @@ class LightGBM(PeerLearner):
     def fit(self, split: Split, n_rounds: int, on_round: RoundCallback, n_jobs: int | None = None) -> Predict:
         import lightgbm
 
-        params = {"objective": split.task, "verbosity": -1, "num_threads": thread_count(n_jobs), **split.class_count}
-        params["metric"] = {"binary": "binary_logloss", "multiclass": "multi_logloss", "regression": "rmse"}[split.task]
+        metric = {"binary": "binary_logloss", "multiclass": "multi_logloss", "regression": "rmse"}[split.task]
+        params = {"objective": split.task, "metric": metric, "verbosity": -1, "num_threads": thread_count(n_jobs)}
         train = lightgbm.Dataset(_to_csr_matrix(split.X_train), split.y_train)
         test = lightgbm.Dataset(_to_csr_matrix(split.X_test), split.y_test, reference=train)
 
@@ -86,6 +86,7 @@ class LightGBM(PeerLearner):
             ((_, _, loss, _),) = env.evaluation_result_list
             on_round(loss)
 
+        params |= split.class_count
         booster = lightgbm.train(params, train, n_rounds, valid_sets=[test], callbacks=[report])
         return lambda X: booster.predict(_to_csr_matrix(X))
 
@@ -117,7 +118,8 @@ class XGBoost(PeerLearner):
 
 def _to_csr_matrix(X: Any) -> Any:
     """Return scipy's older sparse class, which every version of the peers knows, without a copy."""
-    return csr_matrix(X) if issparse(X) else X
+    convert: Any = csr_matrix  # its stubs do not know what `issparse` says of X
+    return convert(X) if issparse(X) else X
 
 
 LEARNERS: tuple[PeerLearner, ...] = (Gbun(), LightGBM(), XGBoost())

@@ -13,7 +13,7 @@ from gbun.boosting import Evaluation, Setup, Training
 from gbun.collectives import can_overlap
 from gbun.config import printable_parameters
 from gbun.data.buckets import Buckets, choose_buckets
-from gbun.data.features import Features, Shard
+from gbun.data.features import Shard
 from gbun.data.scaled_columns import ScaledColumns
 from gbun.data.scaling import Scaling, fit_scaling
 from gbun.defaults import (
@@ -105,26 +105,27 @@ def prepare(
     plan = plan_memory(problem, workload, device, pool.count, n_in_step)
     pool.limit(plan.n_threads)
 
-    features = scale(problem.shard.features, scaling, device)
-    evaluated = {name: scale(s.features, scaling, device) for name, s in problem.shards.items()}
+    def scaled(shard: Shard) -> Shard:
+        return replace(shard, features=scale(shard.features, scaling, device))
+
+    shard, evaluated = scaled(problem.shard), {name: scaled(s) for name, s in problem.shards.items()}
     if begins_linear:
-        on_host = partial(copy_to_host, device, plan.n_bytes)
-        scaled = replace(problem.shard, features=on_host(features))
-        judging = None if judge is None else replace(problem.shards[judge], features=on_host(evaluated[judge]))
         # Penalties are judged by the objective's own metric, which sees every change; derivatives alone have none.
         metric = metrics[-1] if isinstance(objective, Custom) else get_metric(objective.default_metric())
-        fitting = LinearStartFitter(buckets, objective, start.constant, metric, collective, pool)
-        start = fit_start(problem, scaled, judging, fitting, settings)
+        fitter = LinearStartFitter(buckets, objective, start.constant, metric, collective, pool)
+        on_host = partial(copy_to_host, device, plan.n_bytes)
+        judging = None if judge is None else on_host(evaluated[judge])
+        start = fit_linear_start(problem, on_host(shard), judging, fitter, settings)
 
     def allocate(plan: Plan) -> Allocated:
         place = Place(device, pool, form=plan.form)
-        rows = TrainingRows(features, problem.shard, learner, start, objective, plan, problem.totals, place)
+        rows = TrainingRows(shard, learner, start, objective, plan, problem.totals, place)
         evaluations = []
-        for name, shard in problem.shards.items():
+        for name, s in evaluated.items():
             # The plan already has the scores of an evaluation set.
-            budget = plan.left // len(evaluated) + stored_score_bytes(shard.n_rows, start.n_scores, device)
-            scored = ScoredRows(evaluated[name], start, shard.base_margin, replace(place, budget=budget))
-            evaluations.append(Evaluation(name, shard, scored))
+            budget = plan.left // len(evaluated) + stored_score_bytes(s.n_rows, start.n_scores, device)
+            scored = ScoredRows(s.features, start, s.base_margin, replace(place, budget=budget))
+            evaluations.append(Evaluation(name, s, scored))
         return rows, evaluations
 
     def plan_within(n_bytes: int) -> Plan:
@@ -233,16 +234,17 @@ def describe_workload(
     )
 
 
-def copy_to_host(device: Device, n_bytes: int, features: Features) -> Features:
+def copy_to_host(device: Device, n_bytes: int, rows: Shard) -> Shard:
     """Return scaled rows where the linear start is computed; `n_bytes` are those of the plan for the device."""
+    features = rows.features
     if not isinstance(features.dense, ScaledColumns):
-        return features
+        return rows
     dense = in_memory(device, lambda: np.asarray(features.dense), n_bytes)
-    return replace(features, dense=dense)
+    return replace(rows, features=replace(features, dense=dense))
 
 
-def fit_start(
-    problem: Problem, rows: Shard, judge: Shard | None, fitting: LinearStartFitter, settings: ResolvedSettings
+def fit_linear_start(
+    problem: Problem, rows: Shard, judge: Shard | None, fitter: LinearStartFitter, settings: ResolvedSettings
 ) -> Start:
     """Fit the linear start to scaled rows, its penalty chosen on the rows of `judge` or, without any, on held-out rows.
 
@@ -251,16 +253,16 @@ def fit_start(
     parameters, n_weighted = problem.parameters, problem.totals.n_weighted
     l2 = settings.l2 if parameters.linear_l2 is None else parameters.linear_l2
     if l2 is not None:
-        return Start(*fitting.fit(rows, l2))
+        return Start(*fitter.fit(rows, l2))
     parts = [(rows, judge)] if judge is not None else []
     if not parts and n_weighted >= MIN_ROWS_TO_HOLD_OUT:
         parts = problem.split(rows, several=n_weighted < MIN_ROWS_FOR_ONE_SPLIT)
     if not parts:
-        return Start(*fitting.fit(rows, DEFAULT_L2))
-    constant, linear, is_better = fitting.choose(parts)
+        return Start(*fitter.fit(rows, DEFAULT_L2))
+    constant, linear, is_better = fitter.choose(parts)
     if parameters.init == "auto" and not is_better:
-        return Start(fitting.start)
-    return Start(constant, linear) if judge is not None else Start(*fitting.fit(rows, linear.l2))
+        return Start(fitter.start)
+    return Start(constant, linear) if judge is not None else Start(*fitter.fit(rows, linear.l2))
 
 
 def allocate_with_retry(
@@ -336,14 +338,11 @@ def check_continuation(problem: Problem, initial: Model, source: str) -> None:
     if source == "resume":
         check_checkpoint(problem, initial)
     check_unused_parameters(parameters, e.learner)
-    given_learner = problem.learner
-    if given_learner is not None and (given_learner.kind, given_learner.parameters()) != (
-        e.learner.kind,
-        e.learner.parameters(),
-    ):
+    given, known = ((each.kind, each.parameters()) for each in (problem.learner or e.learner, e.learner))
+    if given != known:
         raise ValueError(
-            f"learner differs from {source}'s: got {given_learner.kind!r} with {given_learner.parameters()}, "
-            f"expected {e.learner.kind!r} with {e.learner.parameters()}; leave it out"
+            f"learner differs from {source}'s: got {given[0]!r} with {given[1]}, "
+            f"expected {known[0]!r} with {known[1]}; leave it out"
         )
     trained: dict[str, Any] = {"scale": e.scaling.name, "init": "constant" if e.linear is None else "linear"}
     family = e.learner.family
@@ -359,10 +358,10 @@ def check_continuation(problem: Problem, initial: Model, source: str) -> None:
         if e.linear.buckets is not None and e.linear.buckets.hashed:
             trained["linear_bits"] = e.linear.buckets.bits
     for name, value in trained.items():
-        given = getattr(parameters, name)
-        given = resolve_seed(given) if name == "random_state" and given is not None else given
-        if given not in (None, value, "auto"):
-            raise ValueError(f"{name}={given!r} differs from {source}'s {value!r}; leave it out")
+        wanted = getattr(parameters, name)
+        wanted = resolve_seed(wanted) if name == "random_state" and wanted is not None else wanted
+        if wanted not in (None, value, "auto"):
+            raise ValueError(f"{name}={wanted!r} differs from {source}'s {value!r}; leave it out")
     if family is not None and parameters.density not in (None, family.density, family.sparse_density):
         raise ValueError(f"density={parameters.density!r} differs from {source}'s {family.density!r}; leave it out")
     for name, value in asked.parameters().items():

@@ -21,7 +21,7 @@ from gbun.agreement import (
     run_or_raise_everywhere,
 )
 from gbun.collectives import Collective, Solo
-from gbun.config import Parameters, parameter_fields
+from gbun.config import Parameters, printable_parameters
 from gbun.data.features import Features, Schema, Shard
 from gbun.data.tensors import foreign_to_numpy
 from gbun.defaults import FOLDS, resolve_seed
@@ -99,10 +99,10 @@ class Problem:
             fold = hash_folds(local.features, local.y, self.seed, FOLDS)
             weights = collective.sum(sum_weights_by_part(fold, local.weight, FOLDS))
             filled = np.flatnonzero(weights > 0.0)
-            return [_divide(rows, fold == k) for k in filled] if len(filled) > 1 else []
+            return [divide_rows(rows, fold == k) for k in filled] if len(filled) > 1 else []
         fraction, by_class = self.parameters.validation_fraction, self.target.task == "classification"
         held = choose_held_out(local.features, local.y, local.weight, fraction, self.seed, by_class, collective)
-        return [] if held is None else [_divide(rows, held)]
+        return [] if held is None else [divide_rows(rows, held)]
 
 
 def sum_row_totals(rows: Shard, collective: Collective) -> RowTotals:
@@ -112,7 +112,8 @@ def sum_row_totals(rows: Shard, collective: Collective) -> RowTotals:
     return RowTotals(int(n_rows), int(n_weighted), weight)
 
 
-def _divide(rows: Shard, held: NDArray[np.bool_]) -> tuple[Shard, Shard]:
+def divide_rows(rows: Shard, held: NDArray[np.bool_]) -> tuple[Shard, Shard]:
+    """Return the rows that are not held out, and those that are."""
     return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
 
 
@@ -130,7 +131,8 @@ def read_problem(
     Each worker brings a share of the rows and of each evaluation set, which may be empty. Decisions are based on the
     rows of all workers; if one share is bad, no worker goes on.
     """
-    shared = _shared_parameters(parameters) | {"learner": learner and [learner.kind, learner.parameters()]}
+    shared = {name: v for name, v in printable_parameters(parameters).items() if name not in LOCAL_PARAMETERS}
+    shared["learner"] = learner and [learner.kind, learner.parameters()]
     decide_at_root(collective, shared, lambda values: check_same(values, "on all workers"))
     parameters = _share_seed(parameters, collective)
     decide_at_root(collective, list(evals), _check_same_sets)
@@ -208,18 +210,6 @@ def _check_summaries(summaries: list[Any], of: str) -> bool:
         )
     check_weights(sum(weight for *_, weight in summaries))
     return True in margins
-
-
-def _shared_parameters(parameters: Parameters) -> dict[str, Any]:
-    """Return the parameters that must be the same on all workers, as JSON values; of an object, its type."""
-
-    def to_json(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [to_json(item) for item in value]
-        return value if value is None or isinstance(value, (str, int, float, bool)) else type(value).__name__
-
-    names = [f.name for f in parameter_fields() if f.name not in LOCAL_PARAMETERS]
-    return {name: to_json(getattr(parameters, name)) for name in names}
 
 
 def _check_same_sets(names_by_rank: list[Any]) -> None:

@@ -112,8 +112,6 @@ def broadcast_update(run: Training, over: bool, updates: Sequence[RoundUpdate]) 
 
 def mean_evaluations(evaluations: Sequence[Evaluations]) -> Evaluations:
     """Average each metric on each set over trainings in step."""
-    if len(evaluations) == 1:
-        return evaluations[0]
     return {
         name: {metric: float(np.mean([e[name][metric] for e in evaluations])) for metric in metrics}
         for name, metrics in evaluations[0].items()

@@ -107,7 +107,6 @@ class TrainingRows:
 
     def __init__(
         self,
-        features: Features,
         shard: Shard,
         learner: AnyLearner,
         start: Start,
@@ -116,20 +115,20 @@ class TrainingRows:
         totals: RowTotals,
         place: Place,
     ) -> None:
-        """`features` are those of `shard`, scaled."""
-        self.features, self.learner, self.objective, self.plan = features, learner, objective, plan
+        """The features of `shard` are scaled."""
+        self.features, self.learner, self.objective, self.plan = shard.features, learner, objective, plan
         self.totals, self.device, self.threads = totals, place.device, place.threads
         self.exact = totals.n_rows <= MAX_EXACT_ROWS  # sums are float64 throughout, where the device has it
-        self._unfused = UnfusedKernels(features, place.threads)
+        self._unfused = UnfusedKernels(self.features, place.threads)
         self.kernels: TrainingKernels = self._unfused  # those of the current round
         self._network: NetworkKernels | None = None
         if learner.family is not None:
             self.kernels = self._network = network_training_kernels(
-                features, learner.family, plan, place.threads, self.device, shard.weight
+                self.features, learner.family, plan, place.threads, self.device, shard.weight
             )
         put, dtype = self.device.put, self.device.score_dtype
         self.y, self.weight = put(shard.y, dtype), put(shard.weight, dtype)
-        self._scores: Array = put(start.scores(features, shard.base_margin, place.threads), dtype)
+        self._scores: Array = put(start.scores(self.features, shard.base_margin, place.threads), dtype)
         self._directions: Array = None
         self._pending: FloatArray | None = None  # the head of a step that is not added yet
         self._torn = False

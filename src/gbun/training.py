@@ -14,12 +14,13 @@ from gbun.boosting import PLANNED_ROUNDS, TRIAL, Training, boost
 from gbun.callbacks import Callback, callbacks_for_verbosity
 from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, make_parameters, parameter_values
+from gbun.defaults import DEFAULT_ROUNDS
 from gbun.kernels import Plan
 from gbun.kernels.threads import ThreadPool, thread_count, thread_pool
 from gbun.learners import AnyLearner, Learner
 from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
-from gbun.preparation import plan_training, prepare
+from gbun.preparation import ResolvedSettings, plan_training, prepare
 from gbun.problem import Data, Problem, as_dataset, named_sets, read_problem
 from gbun.trial import StoppingPolicy, TrialOutcome, add_stopper, choose_policy, hold_out, run_trial
 
@@ -99,9 +100,11 @@ def run_training(
     `known` is what an earlier run of this training has left: the outcome of its trial, if it had one, and some rounds.
     """
     policy = choose_policy(problem, callbacks)
-    parts = hold_out(problem, policy) if policy.needs_held_out_rows else []
-    if not policy.needs_held_out_rows or not parts:
-        return boost_rounds(problem, policy.without_held_out_rows(), pool, callbacks, known=known)
+    if not policy.needs_held_out_rows:
+        return boost_rounds(problem, policy, pool, callbacks, known=known)
+    parts = hold_out(problem, policy)
+    if not parts:
+        return boost_rounds(problem, StoppingPolicy(DEFAULT_ROUNDS), pool, callbacks, known=known)
     if not problem.parameters.refit:
         fit, judge = parts[0]
         problem = problem.with_rows(fit, {**problem.shards, problem.held_out_name: judge})
@@ -124,10 +127,9 @@ def boost_rounds(
 ) -> Training:
     """Prepare a training and boost it until the policy says stop; `outcome` is that of the trial before it."""
     judge = None if policy.patience is None else list(problem.shards)[-1]
-    if outcome is None:
-        training = prepare(problem, pool, judge=judge, known=known)
-    else:
-        training = prepare(problem, pool, judge=judge, known=known, settings=outcome.settings)
+    settings = ResolvedSettings() if outcome is None else outcome.settings
+    training = prepare(problem, pool, judge=judge, known=known, settings=settings)
+    if outcome is not None:
         training.best_round, training.best_score = outcome.best_round, outcome.best_score
     watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)]
     if judge is not None:

@@ -38,10 +38,6 @@ class StoppingPolicy:
     automatic: bool = False
     needs_held_out_rows: bool = False
 
-    def without_held_out_rows(self) -> StoppingPolicy:
-        """Return the policy where rows are not held out, or cannot be."""
-        return StoppingPolicy(DEFAULT_ROUNDS) if self.needs_held_out_rows else self
-
 
 def choose_policy(problem: Problem, callbacks: Sequence[Callback]) -> StoppingPolicy:
     """Decide how many rounds at most, and who stops earlier."""
@@ -108,17 +104,8 @@ def run_trial(
     if len(parts) > 1:  # one start for all, chosen by all of them
         settings = ResolvedSettings.of(prepare(problem, pool, settings=settings))
     name = problem.held_out_name
-    runs = [
-        prepare(
-            problem.with_rows(fit, {name: judge}),
-            pool,
-            judge=name,
-            settings=settings,
-            n_in_step=len(parts),
-            trial=True,
-        )
-        for fit, judge in parts
-    ]
+    divided = [problem.with_rows(fit, {name: judge}) for fit, judge in parts]
+    runs = [prepare(p, pool, judge=name, settings=settings, n_in_step=len(parts), trial=True) for p in divided]
     verbosity = callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")
     watchers = [*(c for c in callbacks if c.during_trial), *verbosity, add_stopper(problem, runs, policy, name)]
     boost(runs[0], policy.n_rounds, watchers, runs[1:])
@@ -135,8 +122,11 @@ def add_stopper(problem: Problem, runs: Sequence[Training], policy: StoppingPoli
     single rows that are wrong and certain.
     """
     parameters, target = problem.parameters, problem.target
-    if parameters.early_stopping_rounds is None or runs[0].trial:
-        judge_by_a_number(runs, judge)
+    if (parameters.early_stopping_rounds is None or runs[0].trial) and any(
+        np.isnan(evaluate(run)[judge][run.metrics[-1].name]) for run in runs
+    ):  # judging rows lack a class: the metric of the objective is a number all the same
+        for run in runs:
+            run.metrics = [*run.metrics, get_metric(run.objective.default_metric())]
     metrics = [runs[0].metrics[-1].name]
     assert policy.patience is not None
     if parameters.early_stopping_rounds is not None:
@@ -147,10 +137,3 @@ def add_stopper(problem: Problem, runs: Sequence[Training], policy: StoppingPoli
         for run in runs:
             run.metrics = [*run.metrics, get_metric("accuracy")]
     return EarlyStopping(policy.patience, metric=metrics, min_gain=MIN_GAIN)
-
-
-def judge_by_a_number(runs: Sequence[Training], judge: str) -> None:
-    """Where held-out rows lack a class and a metric is not a number, judge by the metric of the objective as well."""
-    if any(np.isnan(evaluate(run)[judge][run.metrics[-1].name]) for run in runs):
-        for run in runs:
-            run.metrics = [*run.metrics, get_metric(run.objective.default_metric())]

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gbun.arrays import Array
 from gbun.data.features import Features
-from gbun.dtypes import FloatArray, IntArray
+from gbun.dtypes import MEMBERSHIP, FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool
 from gbun.networks import Family, Network
 
@@ -30,8 +31,7 @@ Arrays = Mapping[str, NDArray[Any]]
 class Partition(ABC):
     """A map from rows to K memberships, described by a few numbers.
 
-    A subclass overrides `memberships` (dense layout), or `leaves` and `n_trees` (a hard split: P has a one in the
-    column of each leaf of a row and zeros elsewhere).
+    A subclass overrides `memberships` (dense layout), or `leaves` and `n_trees` (a hard split).
     """
 
     n_trees: int = 0
@@ -45,33 +45,17 @@ class Partition(ABC):
         """K."""
 
     def memberships(self, features: Features) -> FloatArray:
-        """Compute P.
-
-        Parameters
-        ----------
-        features : Features
-            n scaled rows.
-
-        Returns
-        -------
-        ndarray of shape (n, K), float32
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no dense memberships")  # pragma: no cover
+        """Compute P of n scaled rows, float32 of shape (n, K); a hard split has ones at the leaves of a row."""
+        P = np.zeros((features.n_rows, self.n_outputs), dtype=MEMBERSHIP)
+        np.put_along_axis(P, self.leaves(features), 1.0, axis=1)
+        return P
 
     def leaves(self, features: Features) -> IntArray:
-        """Find the leaf of each row in each tree.
+        """Find the leaf of each of n scaled rows in each tree, integers of shape (n, n_trees) from 0 to K - 1.
 
-        Parameters
-        ----------
-        features : Features
-            n scaled rows.
-
-        Returns
-        -------
-        ndarray of shape (n, n_trees), integers from 0 to K - 1
-            Leaves are numbered over all trees: those of the second tree follow those of the first.
+        Leaves are numbered over all trees: those of the second tree follow those of the first.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no leaves")  # pragma: no cover
+        raise NotImplementedError(f"{type(self).__name__} must have memberships or leaves")
 
 
 @dataclass(frozen=True)
