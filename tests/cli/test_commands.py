@@ -139,6 +139,7 @@ def test_training_is_the_same_as_in_python(call, models, folder):
 
 def test_every_parameter_has_an_option_with_its_sentence_and_default(call):
     text = unwrap(call("train", "--help").out)
+    assert "torchrun" in text
     for field in parameter_fields():
         entry = re.split(rf"{option_name(field.name)} (?:NAME|INTEGER|NUMBER|VALUE|true\|false) ", text)[1]
         assert entry.startswith(field.metadata["sentence"])
@@ -372,6 +373,9 @@ def test_unusable_content(call, models, folder, tmp_path):
         (["--task", "ranking"], "--task"),
         (["--checkpoint-every", "5"], "give --checkpoint"),
         (["--time-budget", "-1"], "seconds must be positive"),
+        (["--resume", "--workers", "2"], "--checkpoint"),
+        (["--workers", "0"], "--workers"),
+        (["--transport", "float8"], "--transport"),
     ],
 )
 def test_wrong_usage_of_train(call, options, words):

@@ -111,16 +111,3 @@ def members(group):
         if state != "Z" and int(process_group) == group:
             pids.append(int(stat.parent.name))
     return pids
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [(["--resume"], "--checkpoint"), (["--workers", "0"], "--workers"), (["--transport", "float8"], "--transport")],
-)
-def test_wrong_usage_is_reported_before_workers_start(folder, options, words):
-    _, err = call(GBUN, "train", "rows.svm", "--model", "never.gbun", *options, folder=folder, code=2)
-    assert words in err
-
-
-def test_help_names_torchrun():
-    assert "torchrun" in call(GBUN, "train", "--help", folder=Path.cwd())[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import tracemalloc
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from gbun.data import streams
 from gbun.data.files import read_table
 from gbun.data.svmlight import read_svmlight
 from tests.data.test_svmlight import COMPRESS, GRAMMAR, LINES, write, write_svmlight
+from tests.model_io.test_hostile import peak_memory
 
 SIZES = (1, 2, 3, 7, 64)
 sizes = st.sampled_from([2, 3, 7] * 5 + [64])
@@ -338,12 +339,9 @@ def test_memory_is_that_of_the_share(tmp_path, save, order):
     for name, whole in (("a", X.nbytes), ("b", csr.data.nbytes + csr.indices.nbytes)):
         read_table(tmp_path / f"{name}.npz", share=(63, 64))
         for rank in (0, 5, 9):
-            tracemalloc.start()
-            table = read_table(tmp_path / f"{name}.npz", share=(rank, 10))
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            assert table.X.shape == (2500, 40)
-            assert peak < 1.5 * whole / 10 + 1e6, (name, rank, peak, whole)
+            read = partial(read_table, tmp_path / f"{name}.npz", share=(rank, 10))
+            assert read().X.shape == (2500, 40)
+            assert peak_memory(read) < 1.5 * whole / 10 + 1e6, (name, rank, whole)
 
 
 CSR = {"data": np.ones(4), "indices": np.array([0, 9, 1, 2]), "indptr": np.array([0, 1, 2, 3, 4]), "shape": (4, 10)}
@@ -402,21 +400,32 @@ def test_an_array_must_be_as_long_as_it_says(tmp_path, shape):
         read_table(tmp_path / "a.npz", share=(0, 2))
 
 
-def test_labels_apart_are_cut_as_well(tmp_path):
+@pytest.mark.parametrize("share", [(0, 1), (1, 2)])
+def test_labels_of_a_separate_file(tmp_path, share):
     path, labels = tmp_path / "a.npz", tmp_path / "y.npy"
     np.savez(path, X=np.ones((4, 2)))
+
+    def refuse(match, error=ValueError):
+        with pytest.raises(error, match=match):
+            read_table(path, labels=labels, share=share)
+
+    refuse(r"y\.npy", FileNotFoundError)
     np.save(labels, np.arange(4))
-    table = read_table(path, labels=labels, share=(1, 2))
-    assert table.y.tolist() == [2, 3]
+    table = read_table(path, labels=labels, share=share)
+    assert table.y.tolist() == ([0, 1, 2, 3] if share == (0, 1) else [2, 3])
     assert type(table.y) is np.ndarray  # the file may change
-    np.save(labels, np.arange(5))
-    with pytest.raises(ValueError, match=r"got y of shape \(5,\) for 4 rows"):
-        read_table(path, labels=labels, share=(0, 2))
-    with pytest.raises(ValueError, match=r"y\.npy: got content that cannot be read"):
-        read_table(path, labels=write(labels, labels.read_bytes()[:-5]), share=(0, 2))
+    write(labels, labels.read_bytes()[:-5])
+    refuse(r"y\.npy: got content that cannot be read")
+    write(labels, "1\n2\n")
+    refuse(r"y\.npy: got content that begins with b'1.*a \.npy file")
     np.save(labels, np.array(["a", 1, 2, 3], object))
-    with pytest.raises(ValueError, match=r"y\.npy: got content that cannot be read .*Python objects"):
-        read_table(path, labels=labels, share=(0, 2))
+    refuse(r"y\.npy: got content that cannot be read .*Python objects")
+    np.save(labels, np.arange(5))
+    refuse(r"got y of shape \(5,\) for 4 rows")
+    np.savez(path, X=np.ones((4, 2)), y=np.ones(4))
+    refuse("holds y itself; leave labels out")
+    with pytest.raises(ValueError, match=r"only \.npz files may keep y apart; name the column in target"):
+        read_table("a.csv", labels=labels)
 
 
 @pytest.mark.parametrize("share", [(0, 1), (1, 2)])

@@ -54,14 +54,6 @@ def test_svmlight_tables(tmp_path, name):
     assert (table.weight, table.feature_names) == (None, None)
 
 
-def test_columns_may_be_read_as_words(tmp_path):
-    path = write(tmp_path / "a.csv", b"zip,size,kind\n01,1,a\n2,2,b\n")
-    assert read_table(path, "kind").X["zip"].tolist() == [1, 2]
-    table = read_table(path, "kind", text=("zip",))
-    assert table.X["zip"].tolist() == ["01", "2"]
-    assert table.X["size"].tolist() == [1, 2]
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.TSV.gz", "a.csv.bz2", "a.csv.xz", "a.parquet"])
 def test_frames(tmp_path, name):
     frame = pd.DataFrame({"size": [3, 1], "colour": ["red", None], "w": [1, 2], "kind": ["apple", "plum"]})
@@ -116,25 +108,6 @@ def test_npz_of_scipy_with_labels_apart(tmp_path, form):
 
 
 # Errors of tables
-
-
-def test_labels_errors(tmp_path):
-    path, labels = tmp_path / "a.npz", tmp_path / "y.npy"
-    np.savez(path, X=np.ones((2, 2)))
-    with pytest.raises(FileNotFoundError, match=r"y\.npy"):
-        read_table(path, labels=labels)
-    with pytest.raises(ValueError, match=r"y\.npy: got content that begins with b'1.*a \.npy file"):
-        read_table(path, labels=write(labels, "1\n2\n"))
-    np.save(labels, np.ones(3))
-    with pytest.raises(ValueError, match=r"y of shape \(3,\) for 2 rows"):
-        read_table(path, labels=labels)
-    with pytest.raises(ValueError, match=r"y\.npy: got content that cannot be read"):
-        read_table(path, labels=write(labels, labels.read_bytes()[:-5]))
-    np.savez(path, X=np.ones((2, 2)), y=np.ones(2))
-    with pytest.raises(ValueError, match="holds y itself; leave labels out"):
-        read_table(path, labels=labels)
-    with pytest.raises(ValueError, match=r"only \.npz files may keep y apart; name the column in target"):
-        read_table("a.csv", labels=labels)
 
 
 @pytest.mark.parametrize(

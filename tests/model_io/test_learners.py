@@ -9,12 +9,9 @@ import pytest
 
 from gbun.checks import check_array, check_names, integer, record
 from gbun.data.features import Features
-from gbun.devices import Device
-from gbun.kernels.threads import thread_pool
 from gbun.learners import Learner, Partition, Step, base, learner_from, register_learner
 from gbun.model_io import model_bytes, read_model, read_model_bytes, write_model
-from gbun.scored_rows import Place, ScoredRows
-from tests.model_io.test_format import assert_same_ensemble, make_description, make_ensemble
+from tests.model_io.test_format import assert_same_ensemble, make_description, make_ensemble, scores
 from tests.model_io.test_hostile import altered, forged, parts_of, refuse
 
 
@@ -101,13 +98,8 @@ def test_its_predictions_have_the_same_bits():
     ensemble, description = cut_model()
     again, _ = read_model_bytes(model_bytes(ensemble, description), "m")
     features = Features(50, np.random.default_rng(0).normal(size=(50, 5)))
-
-    def scores(e):
-        with thread_pool(1) as pool:
-            return e.add_scores(ScoredRows(e.scaling.apply(features), e.start, None, Place(Device(), pool)))
-
-    assert scores(again).tobytes() == scores(ensemble).tobytes()
-    assert np.ptp(scores(again)) > 0.0
+    assert scores(again, features).tobytes() == scores(ensemble, features).tobytes()
+    assert np.ptp(scores(again, features)) > 0.0
 
 
 def test_a_kind_that_nobody_registered(tmp_path):
