@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 
 from gbun.data.files import read_table
-from tests.data.test_svmlight import COMPRESS, assert_same, random_matrix, write, write_svmlight
+from tests.data.test_svmlight import COMPRESS, assert_same, csr_parts, random_matrix, write, write_svmlight
 
 
 @pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.parquet", "a.npz"])
@@ -82,7 +82,7 @@ def test_reading_a_csv_needs_no_compiler(tmp_path):
 def test_npz_dense_and_sparse(tmp_path):
     X, y = random_matrix()
     path, weight = tmp_path / "a.npz", np.arange(50)
-    parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
+    parts = csr_parts(X)
     np.savez_compressed(path, X=X.toarray(), y=y, weight=weight)
     dense = read_table(path)
     np.savez(path, **parts, y=y.astype(str), weight=weight)

@@ -9,6 +9,7 @@ import lzma
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
@@ -47,6 +48,26 @@ def write_svmlight(path, X, y, **options):
     plain = io.BytesIO()
     dump_svmlight_file(scipy.sparse.csr_matrix(X, dtype=np.float64), y, plain, **options)
     return write(path, COMPRESS.get(path.suffix, bytes)(plain.getvalue()))
+
+
+def csr_parts(X):
+    """The arrays of a sparse matrix, as an .npz holds them."""
+    return {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
+
+
+def save_rows(path, X, y):
+    """Write rows in the format of the ending: a frame has columns a, b, ... and y; "sparse.npz" is the parts of CSR."""
+    frame = pd.DataFrame(X, columns=list("abcdefghijklmnopqrstuvwxyz")[: X.shape[1]]).assign(y=y)
+    ending = path.suffix
+    if ending == ".svm":
+        write_svmlight(path, X, y)
+    elif ending == ".parquet":
+        frame.to_parquet(path, row_group_size=max(4, len(frame) // 20))
+    elif ending == ".npz":
+        is_sparse = path.name.endswith("sparse.npz")
+        np.savez(path, y=y, **(csr_parts(scipy.sparse.csr_array(X)) if is_sparse else {"X": X}))
+    else:
+        frame.to_csv(path, index=False, sep="\t" if ending == ".tsv" else ",")
 
 
 def random_matrix(n=50, m=200, seed=0):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gbun.data.worker_files import assign_files, read_share
 from tests.data.test_file_shares import CSR, FOUR, SIZES
-from tests.data.test_svmlight import write, write_svmlight
+from tests.data.test_svmlight import save_rows, write
 
 
 def deal(paths, size):
@@ -121,18 +121,7 @@ def test_all_rows_of_all_files_are_read_once(tmp_path, kind, n_files, size):
     for i in range(n_files):
         n = 5 + 20 * i
         X, y = rng.integers(0, 9, (n, 3)) + 1, rng.integers(0, 99, n)  # no zero: every row has the largest id
-        path = tmp_path / f"part-{i}.{kind}"
-        frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
-        if kind == "svm":
-            write_svmlight(path, X, y)
-        elif kind == "parquet":
-            frame.to_parquet(path, row_group_size=4)
-        elif kind in ("csv", "tsv"):
-            frame.to_csv(path, index=False, sep="\t" if kind == "tsv" else ",")
-        else:
-            csr = scipy.sparse.csr_array(X)
-            parts = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr, "shape": csr.shape}
-            np.savez(path, y=y, **(parts if kind == "sparse.npz" else {"X": X}))
+        save_rows(tmp_path / f"part-{i}.{kind}", X, y)
         expected += [(*map(float, row), label) for row, label in zip(X, y, strict=True)]
     target = "y" if kind in ("csv", "tsv", "parquet") else None
     tables = [read_share(tmp_path / "part-*", rank, size, target=target) for rank in range(size)]
