@@ -230,10 +230,12 @@ def save(figure: Any, path: Path, shades: int = 32) -> None:
 
 
 def bars(
-    ax: Any, names: Sequence[str], values: Sequence[float], words: Sequence[str], learners: Sequence[str] = ()
+    ax: Any, names: Sequence[str], values: Sequence[float], words: Sequence[str] = (), learners: Sequence[str] = ()
 ) -> None:
-    """Horizontal bars with a few words behind each, in the colour of the learner whose name it begins with."""
+    """Horizontal bars with the value or a few words behind each, in the colour of the learner whose name it begins
+    with."""
     colours = [COLOURS[name.split()[0]] for name in learners] or COLOURS["gbun"]
+    words = words or [f"{value:.3g}" for value in values]
     ax.bar_label(ax.barh(names, values, color=colours), words, fontsize=7, padding=2)
     ax.margins(x=0.15)
     ax.invert_yaxis()

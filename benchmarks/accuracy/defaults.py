@@ -86,10 +86,9 @@ def make_rows(results: dict[str, Any], columns: list[str]) -> list[report.Row]:
     rows = []
     for name, row in results.items():
         scores = {c: f"{row[c]['score']:.4f}" for c in columns if c in row}
-        seconds = {
-            f"seconds {when}": f"{row[c]['seconds']:.1f}" for when, c in (("before", "before"), ("now", "defaults"))
-        }
-        rows.append({**title, "data": name, **scores, "rounds": f"{row['defaults']['rounds']:.0f}", **seconds})
+        before, now = (f"{row[column]['seconds']:.1f}" for column in PLAIN)
+        rounds = f"{row['defaults']['rounds']:.0f}"
+        rows.append({**title, "data": name, **scores, "rounds": rounds, "seconds before": before, "seconds now": now})
     complete = [row for row in results.values() if "lightgbm" in row]
     for name, mean in (("mean", statistics.mean), ("median", statistics.median)) if complete else ():
         rows.append({**title, "data": name, **{c: f"{mean(row[c]['score'] for row in complete):.4f}" for c in columns}})

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from sklearn.metrics import accuracy_score, roc_auc_score
 
 from benchmarks import report
-from benchmarks.accuracy.sets import Split, book_crossing, given_split, letter, news20_multi
+from benchmarks.accuracy.sets import Split, book_crossing, given_split, letter, news20_multi, score
 from benchmarks.report import new_figure, save
 from gbun import GBUNClassifier
 
@@ -37,12 +36,6 @@ SETS: dict[str, tuple[Callable[[Path], Split], dict[str, Any]]] = {
 }
 
 
-def score(y: Any, probabilities: Any, classes: Any) -> float:
-    if probabilities.shape[1] == 2:
-        return float(roc_auc_score(y, probabilities[:, 1]))
-    return float(accuracy_score(y, classes[probabilities.argmax(axis=1)]))
-
-
 def measure(name: str, folder: Path, seeds: int) -> dict[str, Any]:
     load, settings = SETS[name]
     X_train, y_train, X_test, y_test = load(folder)
@@ -56,9 +49,13 @@ def measure(name: str, folder: Path, seeds: int) -> dict[str, Any]:
             began = perf_counter()
             model = GBUNClassifier(**settings, gram_rows=share, random_state=seed).fit(X_train, y_train)
             seconds += perf_counter() - began
-            curves.append(
-                [score(y_test, model.model_.predict_proba(X_test, n_rounds=m), model.classes_) for m in marks]
-            )
+            curves.append([])
+            for m in marks:
+                probabilities = model.model_.predict_proba(X_test, n_rounds=m)
+                if probabilities.shape[1] == 2:
+                    curves[-1].append(score("auc", y_test, probabilities[:, 1]))
+                else:
+                    curves[-1].append(score("accuracy", y_test, model.classes_[probabilities.argmax(axis=1)]))
         found["shares"][f"{share:.4f}"] = {
             "rows_per_output": round(share * n / settings["n_neurons"]),
             "curve": np.mean(curves, axis=0).round(5).tolist(),
@@ -91,11 +88,11 @@ def main() -> None:
     for name in args.only:
         found = results[name] = measure(name, args.data, args.seeds)
         rows = []
-        for share, row in found["shares"].items():
-            scores = {"score": f"{row['mean']:.4f}", "deviation": f"{row['deviation']:.4f}"}
-            curve = {"seconds": f"{row['seconds']:.1f}", "curve": " ".join(f"{v:.4f}" for v in row["curve"])}
-            names = {"table": f"{name}: {found['rows']} rows, {SETS[name][1]}", "gram_rows": share}
-            rows.append({**names, "rows per output": f"{row['rows_per_output']:.0f}", **scores, **curve})
+        for share, of in found["shares"].items():
+            row = {"table": f"{name}: {found['rows']} rows, {SETS[name][1]}", "gram_rows": share}
+            row |= {"rows per output": f"{of['rows_per_output']:.0f}", "score": f"{of['mean']:.4f}"}
+            row |= {"deviation": f"{of['deviation']:.4f}", "seconds": f"{of['seconds']:.1f}"}
+            rows.append({**row, "curve": " ".join(f"{value:.4f}" for value in of["curve"])})
         report.show(rows, console)
     args.output.mkdir(parents=True, exist_ok=True)
     (args.output / "gram_rows.json").write_text(json.dumps(results, indent=1))

@@ -42,9 +42,9 @@ def aloi(folder: Path) -> Split:
     return X[train], y[train], X[test], y[test]
 
 
-def split_rows(X: Any, y: Any, share: float = 0.2, stratify: bool = True) -> Split:
+def split_rows(X: Any, y: Any, share: float = 0.2, stratify: bool = True, seed: int = SPLIT_SEED) -> Split:
     X_train, X_test, y_train, y_test = train_test_split(
-        X, y, test_size=share, random_state=SPLIT_SEED, stratify=y if stratify else None
+        X, y, test_size=share, random_state=seed, stratify=y if stratify else None
     )
     return X_train, y_train, X_test, y_test
 
@@ -132,9 +132,7 @@ def _tabular(path: Path, most_rows: int) -> DenseSet:
     def load(seed: int) -> Split:
         data = np.load(path)
         rows = np.random.default_rng(seed).permutation(len(data["y"]))[:most_rows]
-        X, y = data["X"][rows], data["y"][rows]
-        X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=seed)
-        return X_train, y_train, X_test, y_test
+        return split_rows(data["X"][rows], data["y"][rows], 0.3, stratify=False, seed=seed)
 
     return DenseSet(path.stem, load, path.name[0].isdigit())  # the collection names regressions so
 

@@ -101,16 +101,20 @@ class Learner:
     module: ClassVar[str]
     packages: ClassVar[tuple[str, ...]]  # whose versions its figures depend on, its distribution first
     first_round: ClassVar[int] = 1  # number of rounds that the first score of a watch belongs to
-    quick: ClassVar[Settings] = {}  # makes a fit on a few rows short
+    quick: ClassVar[Settings] = {"n_estimators": 2}  # makes a fit on a few rows short
     reads_tokens: ClassVar[bool] = False  # others get counts of tokens in columns
 
     @property
     def booster(self) -> bool:
         return self.kind != "linear"
 
+    def estimator(self, task: Task, settings: Settings) -> Any:
+        """The learner's scikit-learn estimator, where it has one."""
+        raise NotImplementedError
+
     def fit(self, task: Task, rows: Rows, settings: Settings) -> Predict:
         """Fit a model with the learner's own defaults, except for `settings`."""
-        raise NotImplementedError
+        return predictor(task, self.estimator(task, settings).fit(*rows))
 
     def train(self, task: Task, settings: Settings, rows: Rows, run: Run) -> tuple[Predict, Settings]:
         """Train as `run` says; return the model and settings that make it again."""

@@ -20,6 +20,9 @@ from itertools import count
 from time import perf_counter
 from typing import Any
 
+from benchmarks.data import read_shard
+from benchmarks.peers.base import as_csr
+
 PACKAGES = {
     "GBUN": ("gbun", "numpy", "scipy", "numba", "torch"),
     "LightGBM": ("lightgbm",),
@@ -90,13 +93,10 @@ def _lightgbm(folder: str, leaves: int) -> Booster:
     import lightgbm
     import torch.distributed as dist
 
-    from benchmarks.data import read_shard
-    from benchmarks.peers.base import as_csr
-
     X, y = read_shard(folder, dist.get_rank())
     settings = lightgbm_parameters(leaves, dist.get_world_size())
     if dist.get_world_size() > 1:
-        machines = ",".join(f"{address}:{LIGHTGBM_PORT}" for address in _addresses())
+        machines = ",".join(f"{address}:{LIGHTGBM_PORT}" for address in os.environ["HOST_ADDRESSES"].split(","))
         settings |= {"machines": machines, "num_machines": dist.get_world_size()}
         settings |= {"local_listen_port": LIGHTGBM_PORT, "time_out": SILENCE // 60}
     booster = lightgbm.Booster(settings, lightgbm.Dataset(as_csr(X), y, params=settings))
@@ -117,9 +117,6 @@ def _lightgbm(folder: str, leaves: int) -> Booster:
 def _xgboost(folder: str, leaves: int) -> Booster:
     import torch.distributed as dist
     import xgboost
-
-    from benchmarks.data import read_shard
-    from benchmarks.peers.base import as_csr
 
     X, y = read_shard(folder, dist.get_rank())
     if dist.get_world_size() > 1:
@@ -156,13 +153,9 @@ def _tracker_arguments() -> dict[str, Any]:
 
     message: list[Any] = [None]
     if dist.get_rank() == 0:
-        tracker = RabitTracker(dist.get_world_size(), _addresses()[0], sortby="task")
+        tracker = RabitTracker(dist.get_world_size(), os.environ["MASTER_ADDR"], sortby="task")
         tracker.start()
         _kept.append(tracker)
         message = [tracker.worker_args()]
     dist.broadcast_object_list(message)
     return dict(message[0])
-
-
-def _addresses() -> list[str]:
-    return os.environ["HOST_ADDRESSES"].split(",")

@@ -28,10 +28,7 @@ class Gbun(Learner):
     """Its linear start is what "auto" makes of the data."""
 
     name, title, kind, module, first_round = "gbun", "gbun", "ours", "gbun", 0
-    packages, quick, reads_tokens = ("gbun", "numpy", "scipy", "numba"), {"n_estimators": 2}, True
-
-    def fit(self, task: Task, rows: Rows, settings: Settings) -> Predict:
-        return predictor(task, self._model(task, settings).fit(*rows))
+    packages, reads_tokens = ("gbun", "numpy", "scipy", "numba"), True
 
     def train(self, task: Task, settings: Settings, rows: Rows, run: Run) -> tuple[Predict, Settings]:
         given = {"n_estimators": run.rounds, **settings, **run.seed_as("random_state")}
@@ -46,10 +43,10 @@ class Gbun(Learner):
 
     def _fit_watched(self, task: Task, settings: Settings, rows: Rows, watch: Watch, valid: Rows | None) -> Any:
         metric = None if valid is None else task.metric
-        model = self._model(task, {"eval_metric": metric, **settings})
+        model = self.estimator(task, {"eval_metric": metric, **settings})
         return model.fit(*rows, eval_set=valid, callbacks=[Report(watch, metric)])
 
-    def _model(self, task: Task, settings: Settings) -> Any:
+    def estimator(self, task: Task, settings: Settings) -> Any:
         from gbun import GBUNClassifier, GBUNRegressor
 
         memory = {} if task.memory_budget is None else {"memory_budget": task.memory_budget}
@@ -58,11 +55,7 @@ class Gbun(Learner):
 
 
 class LightGBM(Learner):
-    name, title, kind, module = "lightgbm", "LightGBM", "trees", "lightgbm"
-    packages, quick = ("lightgbm",), {"n_estimators": 2}
-
-    def fit(self, task: Task, rows: Rows, settings: Settings) -> Predict:
-        return predictor(task, self._model(task, settings).fit(*rows))
+    name, title, kind, module, packages = "lightgbm", "LightGBM", "trees", "lightgbm", ("lightgbm",)
 
     def train(self, task: Task, settings: Settings, rows: Rows, run: Run) -> tuple[Predict, Settings]:
         from lightgbm.callback import EarlyStopException
@@ -76,11 +69,11 @@ class LightGBM(Learner):
                 raise EarlyStopException(env.iteration, env.evaluation_result_list)
 
         given = {"n_estimators": run.rounds, "metric": watched, **run.seed_as("random_state"), **task.fixed, **settings}
-        model = self._model(task, given)
+        model = self.estimator(task, given)
         model.fit(*rows, eval_set=[run.valid] if run.valid else None, callbacks=[report])
         return predictor(task, model), settings
 
-    def _model(self, task: Task, settings: Settings) -> Any:
+    def estimator(self, task: Task, settings: Settings) -> Any:
         from lightgbm import LGBMClassifier, LGBMRegressor
 
         estimator = LGBMRegressor if task.regression else LGBMClassifier
@@ -89,15 +82,15 @@ class LightGBM(Learner):
 
 class XGBoost(Learner):
     name, title, kind, module = "xgboost", "XGBoost", "trees", "xgboost"
-    packages, quick = ("xgboost", "xgboost-cpu"), {"n_estimators": 2}
+    packages = ("xgboost", "xgboost-cpu")
 
     def __init__(self) -> None:
         self._matrices: list[tuple[Rows, Any]] = []
 
-    def fit(self, task: Task, rows: Rows, settings: Settings) -> Predict:
+    def estimator(self, task: Task, settings: Settings) -> Any:
         from xgboost import XGBClassifier
 
-        return predictor(task, XGBClassifier(tree_method="hist", n_jobs=task.threads, **settings).fit(*rows))
+        return XGBClassifier(tree_method="hist", n_jobs=task.threads, **settings)
 
     def train(self, task: Task, settings: Settings, rows: Rows, run: Run) -> tuple[Predict, Settings]:
         """By xgboost.train with a DMatrix: XGBClassifier gives every validation row a place for every feature, and on
@@ -147,11 +140,7 @@ class XGBoost(Learner):
 
 
 class CatBoost(Learner):
-    name, title, kind, module = "catboost", "CatBoost", "trees", "catboost"
-    packages, quick = ("catboost",), {"n_estimators": 2}
-
-    def fit(self, task: Task, rows: Rows, settings: Settings) -> Predict:
-        return predictor(task, self._model(task, settings).fit(*rows))
+    name, title, kind, module, packages = "catboost", "CatBoost", "trees", "catboost", ("catboost",)
 
     def train(self, task: Task, settings: Settings, rows: Rows, run: Run) -> tuple[Predict, Settings]:
         watched = {"auc": "AUC", "accuracy": "Accuracy", "r2": "RMSE"}[task.metric]
@@ -162,12 +151,12 @@ class CatBoost(Learner):
                 return not run.watch.add(score_of(task, watched, value, run.valid))  # True goes on
 
         given = {"n_estimators": run.rounds, "eval_metric": watched, "use_best_model": False, **settings}
-        model = self._model(task, {**given, **run.seed_as("random_seed")})
+        model = self.estimator(task, {**given, **run.seed_as("random_seed")})
         model.fit(*rows, eval_set=run.valid, callbacks=[Reporting()])
         # Its default learning rate depends on the number of rounds it is given: the one it had is kept.
         return predictor(task, model), {**settings, "learning_rate": float(model.learning_rate_)}
 
-    def _model(self, task: Task, settings: Settings) -> Any:
+    def estimator(self, task: Task, settings: Settings) -> Any:
         from catboost import CatBoostClassifier, CatBoostRegressor
 
         estimator = CatBoostRegressor if task.regression else CatBoostClassifier

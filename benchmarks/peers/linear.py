@@ -36,7 +36,7 @@ def _predict(task: Task, model: Any, X: Any) -> Any:
 class LinearLearner(Learner):
     """Without rounds: a model is fitted, and its score is that of the validation rows."""
 
-    kind = "linear"
+    kind, quick = "linear", {}
 
     def choose(self, task: Task, settings: Settings, fit: Rows, valid: Rows, watch: Watch) -> tuple[float, Settings]:
         return float(SCORES[task.metric](valid[1], self.fit(task, fit, settings)(valid[0]))), settings

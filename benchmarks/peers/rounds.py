@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -47,18 +48,16 @@ def gbun(
             training = prepare_training(Parameters(**{"gram_rows": share, **settings}), Dataset(X, y), pool)
             facts.setdefault("setup", perf_counter() - began)
             first = next(iter(trainings.values()), training)
-            if first is not training:
-                training = replace(first, setup=replace(first.setup, sample=training.setup.sample))
-            trainings[name] = training
+            trainings[name] = replace(first, setup=replace(first.setup, sample=training.setup.sample))
             del training
         plan = first.rows.plan
         facts["plan"] = f"{'n x K kept' if plan.hold else 'made again'}, {plan.form}, {plan.n_threads} threads"
-        yield _warm_up({name: _rounds(training) for name, training in trainings.items()}, facts)
+        units = {name: partial(_add_next_round, training, count()) for name, training in trainings.items()}
+        yield _warm_up(units, facts)
 
 
-def _rounds(training: Training) -> Callable[[], None]:
-    numbers = count()
-    return lambda: add_round(training, next(numbers))
+def _add_next_round(training: Training, numbers: Iterator[int]) -> None:
+    add_round(training, next(numbers))
 
 
 @contextmanager

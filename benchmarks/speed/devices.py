@@ -43,17 +43,12 @@ def compare(source: Source, K: int, options: Options) -> list[Row]:
         ways |= {f"{options.device}, {memory}": (options.device, memory) for memory in (HALF, SENT)}
     start = {n: partial(Worker, on_device, source, K, options.threads, *way) for n, way in ways.items()}
     times = take_turns(start, "round", options.sweeps(SWEEPS), MOST_SECONDS)
-    names = {"table": TABLE, "data": source.name, "K": K}
-    return [
-        {
-            **names,
-            "device": name,
-            **found.row(),
-            "of the compiled kernels'": ratio(found.median, times["cpu"].median),
-            **found.facts,
-        }
-        for name, found in times.items()
-    ]
+    rows = []
+    for name, found in times.items():
+        row = {"table": TABLE, "data": source.name, "K": K, "device": name, **found.row()}
+        compiled = {"of the compiled kernels'": ratio(found.median, times["cpu"].median)}
+        rows.append({**row, **compiled, **found.facts})
+    return rows
 
 
 @contextmanager
@@ -109,7 +104,6 @@ def _dense(n_rows: int, n_columns: int) -> tuple[Any, Any]:
 def draw(ax: Any, rows: list[Row]) -> None:
     known = [row for row in rows if row["median"] is not None]
     names = [f"{row['data']}, K = {row['K']}: {row['device']}" for row in known]
-    medians = [row["median"] for row in known]
-    bars(ax, names, medians, [f"{m:.3g}" for m in medians])
+    bars(ax, names, [row["median"] for row in known])
     ax.set_xscale("log")
     ax.set_title("seconds of a round on a device, median")

@@ -129,15 +129,9 @@ def gram_row(K: int, options: Options, pool: ThreadPool, peaks: Peaks) -> Row:
     times = interleave(units, options.sweeps(REPEATS))
     seconds = times["all"].best - times["none"].best  # a difference of medians would be noise of both
     rate = n * K * (K + 1) / seconds if seconds > 0 else None
-    return {
-        "table": "kernels: Gram, one triangle, as the difference of second passes with and without it",
-        "K": K,
-        "rows": n,
-        "pass with": times["all"].best,
-        "pass without": times["none"].best,
-        "Gflop/s": rate and rate / 1e9,
-        "of peak": ratio(rate, peaks.flops),
-    }
+    row = {"table": "kernels: Gram, one triangle, as the difference of second passes with and without it", "K": K}
+    row |= {"rows": n, "pass with": times["all"].best, "pass without": times["none"].best}
+    return {**row, "Gflop/s": rate and rate / 1e9, "of peak": ratio(rate, peaks.flops)}
 
 
 def normal_equations_seconds(training: Training, pick: Any) -> float:
@@ -163,17 +157,13 @@ def product_rows(options: Options, pool: ThreadPool, peaks: Peaks) -> list[Row]:
     interleave(units, 1)
     times = interleave(units, options.sweeps(REPEATS))
     done = {"gbun": 2.0 * n * m * K, "NumPy matmul": 2.0 * n * m * K, "gbun, density .1": 2.0 * n * len(sparse[1])}
-    return [
-        {
-            "table": f"kernels: dense product, {n:,} x {m} by {m} x {K}; products with zero are not counted",
-            "product": name,
-            **found.row(),
-            "Gflop/s": done[name] / found.median / 1e9,
-            "of peak": done[name] / found.median / peaks.flops,
-            "speed of NumPy's": ratio(times["NumPy matmul"].median, found.median),
-        }
-        for name, found in times.items()
-    ]
+    found = []
+    for name, of in times.items():
+        rate, speed = done[name] / of.median, ratio(times["NumPy matmul"].median, of.median)
+        row = {"table": f"kernels: dense product, {n:,} x {m} by {m} x {K}; products with zero are not counted"}
+        row |= {"product": name, **of.row(), "Gflop/s": rate / 1e9, "of peak": rate / peaks.flops}
+        found.append({**row, "speed of NumPy's": speed})
+    return found
 
 
 def softmax_row(K: int, options: Options, pool: ThreadPool) -> Row:
@@ -232,18 +222,10 @@ def measure(source: Source, K: int, options: Options, pool: ThreadPool, hash_pea
     np.testing.assert_allclose(Z[::101], prototype.Z[::101], rtol=1e-4, atol=1e-4 * np.abs(prototype.Z[::101]).max())
     times = interleave({name: make_unit(way) for name, way in ways.items()}, options.sweeps(SWEEPS))
     each = {name: found.median / (X.nnz * K / 64) * 1e9 for name, found in times.items()}
-    return {
-        "table": "kernels: forward, ns for a non-zero and 64 outputs",
-        "data": source.name,
-        "K": K,
-        "rows": X.shape[0],
-        "non-zeros": int(X.nnz),
-        **each,
-        "hashed / chosen": each["hashed"] / each["chosen"],
-        "unfused / chosen": each["unfused"] / each["chosen"],
-        "of hash peak": X.nnz * K / times["hashed"].median / hash_peak,
-        **form_shares(chunks, X.nnz),
-    }
+    row = {"table": "kernels: forward, ns for a non-zero and 64 outputs", "data": source.name, "K": K}
+    row |= {"rows": X.shape[0], "non-zeros": int(X.nnz), **each}
+    row |= {f"{name} / chosen": each[name] / each["chosen"] for name in ("hashed", "unfused")}
+    return {**row, "of hash peak": X.nnz * K / times["hashed"].median / hash_peak, **form_shares(chunks, X.nnz)}
 
 
 def in_form(

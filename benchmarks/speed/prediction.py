@@ -29,23 +29,16 @@ def run(options: Options) -> list[Row]:
 def many_rows(options: Options) -> list[Row]:
     source, rounds = clicks(options.rows(KDD12_ROWS)), options.pick(100, 10)
     starters = {}
-    for learner, size, limits in (
-        ("gbun", "K=64", NONE),
-        ("LightGBM", "64 leaves", PEERS),
-        ("XGBoost", "depth 6", PEERS),
-    ):
+    for learner, size in (("gbun", "K=64"), ("LightGBM", "64 leaves"), ("XGBoost", "depth 6")):
+        limits = NONE if learner == "gbun" else PEERS
         start = partial(Worker, predict_rows, source, learner, rounds, options.threads, limits=limits)
         starters[f"{learner} {rounds} x {size}"] = start
     times = take_turns(starters, "predict", options.sweeps(SWEEPS))
     ours = next(iter(times.values())).median
     n = options.rows(KDD12_ROWS) * (TRAINING_SHARE - 1) // TRAINING_SHARE
+    table = {"table": f"prediction: seconds for {n:,} rows"}
     return [
-        {
-            "table": f"prediction: seconds for {n:,} rows",
-            "learner": name,
-            **found.row(),
-            "gbun's / this": ratio(ours, found.median),
-        }
+        {**table, "learner": name, **found.row(), "gbun's / this": ratio(ours, found.median)}
         for name, found in times.items()
     ]
 

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.data import Options, Source, kdd12_sub, real
 from benchmarks.peers import rounds as learners
 from benchmarks.report import Row, bars, goal
-from benchmarks.timing import PEERS, Times, Unit, Worker, interleave, ratio, start_all
+from benchmarks.timing import PEERS, Facts, Times, Unit, Worker, interleave, ratio, start_all
 
 TABLE = "rounds: seconds of a boosting round"
 GRAM_ROWS = {"Gram of all rows": 1.0, "Gram of a quarter": 0.25, "Gram by default": None}
@@ -46,43 +46,31 @@ def run(options: Options) -> list[Row]:
 def compare(source: Source, group: Group, options: Options) -> list[Row]:
     with start_all(starters(source, group, options.threads)) as (workers, failed):
         units: dict[str, Unit] = {}
-        setups: dict[str, Worker] = {}
+        facts: dict[str, Facts] = {}
         for name, worker in workers.items():
             ways = {f"{name}, {way}": way for way in GRAM_ROWS} if "gbun" in name else {name: "round"}
             units |= {learner: worker.unit(way) for learner, way in ways.items()}
-            setups |= dict.fromkeys(ways, worker)
+            facts |= dict.fromkeys(ways, worker.facts)
         times = interleave(units, options.sweeps(group.sweeps), MOST_SECONDS)
-        reference = times.get(LIGHTGBM.format(group.size), Times()).median
-        rows = [
-            {
-                "table": TABLE,
-                "data": source.name,
-                "learner": learner,
-                "setup": setups[learner].facts["setup"],
-                "first round": setups[learner].facts["first round"],
-                **found.row(),
-                "of LightGBM's": ratio(found.median, reference),
-                "plan": setups[learner].facts.get("plan", ""),
-            }
-            for learner, found in times.items()
-        ]
-    lost = [
-        {"table": TABLE, "data": source.name, "learner": name, "median": None, "note": note}
-        for name, note in failed.items()
-    ]
-    return rows + lost
+    reference = times.get(LIGHTGBM.format(group.size), Times()).median
+    rows: list[Row] = []
+    for learner, found in times.items():
+        row = {"table": TABLE, "data": source.name, "learner": learner}
+        row |= {key: facts[learner][key] for key in ("setup", "first round")} | found.row()
+        row |= {"of LightGBM's": ratio(found.median, reference), "plan": facts[learner].get("plan", "")}
+        rows.append(row)
+    lost = {"table": TABLE, "data": source.name, "median": None}
+    return rows + [{**lost, "learner": name, "note": note} for name, note in failed.items()]
 
 
 def starters(source: Source, group: Group, threads: int) -> dict[str, Callable[[], Worker]]:
-    K = group.size
+    K, depth = group.size, group.depth
     found: dict[str, Callable[[], Worker]] = {
         GBUN.format(K): partial(Worker, learners.gbun, source, {"n_neurons": K}, threads, GRAM_ROWS),
         LIGHTGBM.format(K): partial(Worker, learners.lightgbm, source, K, threads, limits=PEERS),
     }
-    if group.depth is not None:
-        found[XGBOOST.format(group.depth)] = partial(
-            Worker, learners.xgboost, source, group.depth, threads, limits=PEERS
-        )
+    if depth is not None:
+        found[XGBOOST.format(depth)] = partial(Worker, learners.xgboost, source, depth, threads, limits=PEERS)
     if group.unfused:
         found[UNFUSED.format(K)] = partial(Worker, learners.unfused, source, K, threads)
     return found
@@ -108,7 +96,6 @@ def goals(data: str, median: dict[str, float | None]) -> list[Row]:
 def draw(ax: Any, rows: list[Row]) -> None:
     known = [row for row in rows if row.get("learner") and row["median"] is not None]
     names = [f"{row['data']}: {row['learner']}" for row in known]
-    medians = [row["median"] for row in known]
-    bars(ax, names, medians, [f"{m:.3g}" for m in medians], [row["learner"] for row in known])
+    bars(ax, names, [row["median"] for row in known], learners=[row["learner"] for row in known])
     ax.set_xscale("log")
     ax.set_title("seconds of a round, median")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 from benchmarks.data import KDD12_ROWS, Options, Source, clicks, spread_clicks
@@ -21,21 +21,11 @@ FIXED_ROWS, PEER_ROWS = 200_000, 20_000
 PEERS_MAY = Limits(12 * 10**9, 60.0)
 
 
-@dataclass(frozen=True)
-class Found:
-    """Of one case: seconds of its rounds, facts of its setup, megabytes by which training raised the peak."""
-
-    times: Times
-    facts: Facts
-    growth: float
-    peak: float
-
-
 def run(options: Options) -> list[Row]:
     return [row for part in (by_rows, by_features, peers_by_features, by_neurons, by_budget) for row in part(options)]
 
 
-def measure(cases: Mapping[str, tuple[Source, dict[str, Any]]], options: Options, sweeps: int) -> dict[str, Found]:
+def measure(cases: Mapping[str, tuple[Source, dict[str, Any]]], options: Options, sweeps: int) -> dict[str, Times]:
     """Rounds of gbun on several cases, taking turns, each in a process of its own."""
     starters = {
         name: partial(Worker, learners.gbun, source, settings, options.threads)
@@ -45,29 +35,28 @@ def measure(cases: Mapping[str, tuple[Source, dict[str, Any]]], options: Options
         if failed:
             raise RuntimeError(f"gbun failed: {failed}")
         times = interleave({name: w.unit("round") for name, w in workers.items()}, options.sweeps(sweeps))
-        return {name: collect(times[name], worker) for name, worker in workers.items()}
+        for name, worker in workers.items():
+            times[name].facts = collect_facts(worker)
+    return times
 
 
-def collect(times: Times, worker: Worker) -> Found:
+def collect_facts(worker: Worker) -> Facts:
+    """Those of its setup, megabytes by which training raised the peak, and the peak."""
     _, peak = worker.ask("memory")
-    return Found(times, worker.facts, peak - worker.facts["megabytes before"], peak)
+    return {**worker.facts, "training MB": peak - worker.facts["megabytes before"], "process MB": peak}
 
 
 def by_rows(options: Options) -> list[Row]:
     """All rows make the Gram here: by default their number hardly grows, and time would grow slower than rows do."""
     sizes = [options.rows(n) for n in options.pick(ROWS, ROWS[2:])]
     results = measure({str(n): (clicks(n), {"n_neurons": K, "gram_rows": 1.0}) for n in sizes}, options, SWEEPS)
-    per_million = {n: results[str(n)].times.median / n * 1e6 for n in sizes}
-    return [
-        {
-            "table": f"scaling: rows, 390,000 features, K = {K}, Gram of all rows",
-            "rows": n,
-            **results[str(n)].times.row(),
-            "per million rows": per_million[n],
-            "to the fewest": per_million[n] / per_million[sizes[0]],
-        }
-        for n in sizes
-    ]
+    rows = []
+    for n in sizes:
+        row = {"table": f"scaling: rows, 390,000 features, K = {K}, Gram of all rows", "rows": n}
+        row |= {**results[str(n)].row(), "per million rows": results[str(n)].median / n * 1e6}
+        fewest = rows[0] if rows else row
+        rows.append({**row, "to the fewest": row["per million rows"] / fewest["per million rows"]})
+    return rows
 
 
 def by_features(options: Options) -> list[Row]:
@@ -83,19 +72,12 @@ def by_features(options: Options) -> list[Row]:
         cases = {str(m): (source, {"n_neurons": K}) for m, source in zip(sizes, drawn, strict=True)}
         results = measure(cases, options, SWEEPS)
         first = results[str(sizes[0])]
-        rows += [
-            {
-                "table": f"scaling: features, {n:,} rows {how}, K = {K}",
-                "features": int(m),
-                "setup": of.facts["setup"],
-                **of.times.row(),
-                "seconds ratio": ratio(of.times.median, first.times.median),
-                "training MB": of.growth,
-                "memory ratio": of.growth / first.growth,
-                "process MB": of.peak,
-            }
-            for m, of in results.items()
-        ]
+        for m, of in results.items():
+            row = {"table": f"scaling: features, {n:,} rows {how}, K = {K}", "features": int(m)}
+            row |= {"setup": of.facts["setup"], **of.row(), "seconds ratio": ratio(of.median, first.median)}
+            row |= {"training MB": of.facts["training MB"]}
+            row |= {"memory ratio": of.facts["training MB"] / first.facts["training MB"]}
+            rows.append({**row, "process MB": of.facts["process MB"]})
     for what, most in (("seconds", 1.15), ("memory", 1.1)):
         largest = max(row[f"{what} ratio"] for row in rows[len(sizes) : 2 * len(sizes)])
         rows.append(goal("scaling", f"{what} with any number of ids / with 10,000", largest, most=most))
@@ -108,14 +90,17 @@ def peers_by_features(options: Options) -> list[Row]:
     rows: list[Row] = []
     for m in options.pick(FEATURES, FEATURES[:2]):
         source = clicks(n, m)
+        builds: dict[str, tuple[Any, Any]] = {
+            "gbun K=64": (learners.gbun, {"n_neurons": K}),
+            "LightGBM 64 leaves": (learners.lightgbm, 64),
+            "XGBoost depth 6": (learners.xgboost, 6),
+        }
         starters = {
-            "gbun K=64": partial(Worker, learners.gbun, source, {"n_neurons": K}, options.threads, limits=PEERS_MAY),
-            "LightGBM 64 leaves": partial(Worker, learners.lightgbm, source, 64, options.threads, limits=PEERS_MAY),
-            "XGBoost depth 6": partial(Worker, learners.xgboost, source, 6, options.threads, limits=PEERS_MAY),
+            name: partial(Worker, build, source, size, options.threads, limits=PEERS_MAY)
+            for name, (build, size) in builds.items()
         }
         with start_all(starters) as (workers, failed):
-            units = {name: w.unit("round") for name, w in workers.items()}
-            times = interleave(units, options.sweeps(3))
+            times = interleave({name: w.unit("round") for name, w in workers.items()}, options.sweeps(3))
             for name in starters:
                 row = {"table": f"scaling: features, {n:,} rows, beside the peers", "features": m, "learner": name}
                 if name in failed:
@@ -123,8 +108,8 @@ def peers_by_features(options: Options) -> list[Row]:
                 elif times[name].note:
                     row |= times[name].row()
                 else:
-                    of = collect(times[name], workers[name])
-                    row |= {"setup": of.facts["setup"], **of.times.row(), "training MB": of.growth}
+                    facts = collect_facts(workers[name])
+                    row |= {"setup": facts["setup"], **times[name].row(), "training MB": facts["training MB"]}
                 rows.append(row)
     return rows
 
@@ -134,17 +119,12 @@ def by_neurons(options: Options) -> list[Row]:
     ways: dict[str, float | None] = {"all rows": 1.0, "by default": None}
     cases = {f"{k}, {w}": (clicks(n), {"n_neurons": k, "gram_rows": share}) for k in sizes for w, share in ways.items()}
     results = measure(cases, options, 5)
-    return [
-        {
-            "table": f"scaling: outputs K, {n:,} rows",
-            "Gram": way,
-            "K": k,
-            **results[f"{k}, {way}"].times.row(),
-            "ns a row and output": results[f"{k}, {way}"].times.median / n / k * 1e9,
-        }
-        for way in ways
-        for k in sizes
-    ]
+    rows = []
+    for way, k in product(ways, sizes):
+        times = results[f"{k}, {way}"]
+        row = {"table": f"scaling: outputs K, {n:,} rows", "Gram": way, "K": k}
+        rows.append({**row, **times.row(), "ns a row and output": times.median / n / k * 1e9})
+    return rows
 
 
 def by_budget(options: Options) -> list[Row]:
@@ -154,22 +134,12 @@ def by_budget(options: Options) -> list[Row]:
         budgets = options.pick((None, "500MB", "200MB"), (None, "60MB"))
         cases = {str(b): (clicks(n), {"n_neurons": k, "memory_budget": b}) for b in budgets}
         results = measure(cases, options, 5)
-        free = results["None"].times.median
         for budget, of in results.items():
-            data, buffers = of.facts["X megabytes"], 2 * n * k * 4 / 2**20
-            row = {
-                "table": f"scaling: memory of training, {n:,} rows",
-                "K": k,
-                "memory_budget": budget,
-                "plan": of.facts["plan"],
-                **of.times.row(),
-                "seconds ratio": ratio(of.times.median, free),
-                "data MB": data,
-                "training MB": of.growth,
-                "two n x K buffers MB": buffers,
-                "data + training / data + buffers": (data + of.growth) / (data + buffers),
-            }
-            rows.append(row)
+            data, training, buffers = of.facts["X megabytes"], of.facts["training MB"], 2 * n * k * 4 / 2**20
+            row = {"table": f"scaling: memory of training, {n:,} rows", "K": k, "memory_budget": budget}
+            row |= {"plan": of.facts["plan"], **of.row(), "seconds ratio": ratio(of.median, results["None"].median)}
+            row |= {"data MB": data, "training MB": training, "two n x K buffers MB": buffers}
+            rows.append({**row, "data + training / data + buffers": (data + training) / (data + buffers)})
     return rows
 
 
@@ -181,12 +151,11 @@ def draw(ax: Any, rows: list[Row]) -> None:
         "outputs, per row and output": ("scaling: outputs", "K", "ns a row and output"),
     }
     for label, (table, x, y) in series.items():
-        series = [row for row in rows if row["table"].startswith(table) and "drawn" not in row["table"]]
-        series = [row for row in series if "learner" not in row and row.get("Gram") != "all rows"]
-        if series:
-            ax.plot(
-                [row[x] / series[0][x] for row in series], [row[y] / series[0][y] for row in series], "o-", label=label
-            )
+        selected = [row for row in rows if row["table"].startswith(table) and "drawn" not in row["table"]]
+        selected = [row for row in selected if "learner" not in row and row.get("Gram") != "all rows"]
+        if selected:
+            first = selected[0]
+            ax.plot([row[x] / first[x] for row in selected], [row[y] / first[y] for row in selected], "o-", label=label)
     ax.set_xscale("log")
     ax.set_ylim(bottom=0.0)
     ax.axhline(1.0, color="#999999", linewidth=0.5)

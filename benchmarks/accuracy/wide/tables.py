@@ -47,27 +47,16 @@ def overview(part: str, cells: list[Finished]) -> list[Row]:
 
 def details(part: str, cells: list[Finished]) -> list[Row]:
     """A row for each cell."""
-    return [
-        {
-            "table": f"{part}: seconds, and peak memory of the process",
-            "data": c["data"],
-            "learner": c["learner"],
-            "score": _number(c.get("score")),
-            "standing": standing(c, cells),
-            "fit": c.get("fit"),
-            "predict": c.get("predict"),
-            "MB": c.get("megabytes") and round(c["megabytes"]),
-            "validation": _number(c.get("validation")),
-            "tried": len(c["attempts"]) if "attempts" in c else None,
-            "budget": c["budget"] if part == "tuned" else None,
-            "settings": " ".join(
-                f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in c.get("settings", {}).items()
-            ),
-            "threads": c["threads"],
-            "note": c.get("note", ""),
-        }
-        for c in cells
-    ]
+    rows: list[Row] = []
+    for c in cells:
+        row = {"table": f"{part}: seconds, and peak memory of the process", "data": c["data"], "learner": c["learner"]}
+        row |= {"score": _number(c.get("score")), "standing": standing(c, cells)}
+        row |= {"fit": c.get("fit"), "predict": c.get("predict"), "MB": c.get("megabytes") and round(c["megabytes"])}
+        row |= {"validation": _number(c.get("validation")), "tried": len(c["attempts"]) if "attempts" in c else None}
+        settings = [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in c.get("settings", {}).items()]
+        row |= {"budget": c["budget"] if part == "tuned" else None, "settings": " ".join(settings)}
+        rows.append({**row, "threads": c["threads"], "note": c.get("note", "")})
+    return rows
 
 
 def standing(cell: Finished, cells: list[Finished]) -> str:
@@ -82,23 +71,15 @@ def standing(cell: Finished, cells: list[Finished]) -> str:
 def race(cells: list[Finished]) -> list[Row]:
     """The part `target`."""
     setters = {c["data"]: c for c in cells if c["learner"] == "lightgbm"}
-    return [
-        {
-            "table": TITLES["target"],
-            "data": c["data"],
-            "metric": SETS[c["data"]].metric,
-            "learner": c["learner"],
-            "to reach": _number(c.get("goal")),
-            "seconds": c.get("seconds"),
-            "of LightGBM's": ratio(c.get("seconds"), setters.get(c["data"], {}).get("seconds")),
-            "of 300 rounds": _number(setters.get(c["data"], {}).get("best")),
-            "seconds ": c.get("last_seconds"),
-            "rounds": c.get("rounds"),
-            "best score": _number(c.get("best")),
-            "note": c.get("note", ""),
-        }
-        for c in cells
-    ]
+    rows: list[Row] = []
+    for c in cells:
+        first = setters.get(c["data"], {})
+        row = {"table": TITLES["target"], "data": c["data"], "metric": SETS[c["data"]].metric, "learner": c["learner"]}
+        row |= {"to reach": _number(c.get("goal")), "seconds": c.get("seconds")}
+        row |= {"of LightGBM's": ratio(c.get("seconds"), first.get("seconds"))}
+        row |= {"of 300 rounds": _number(first.get("best")), "seconds ": c.get("last_seconds")}
+        rows.append({**row, "rounds": c.get("rounds"), "best score": _number(c.get("best")), "note": c.get("note", "")})
+    return rows
 
 
 def rows(part: str, cells: list[Finished]) -> list[Row]:
