@@ -9,7 +9,7 @@ import pytest
 
 from gbun.data.features import Entries
 from gbun.devices import Device
-from gbun.kernels import Workload, hashed, make_plan, network_training_kernels
+from gbun.kernels import BudgetTooSmallError, Workload, hashed, make_plan, network_training_kernels
 from gbun.kernels.threads import thread_pool
 from gbun.learners import NetworkPartition
 from gbun.networks import Family, simhash
@@ -91,6 +91,14 @@ def training(features, family, pool, n_scores=1, form="auto", hold=True, weight=
     plan = replace(make_plan(work, device, pool.count, 10**10, form), hold=hold, exact=exact)
     weight = np.ones(features.n_rows) if weight is None else weight
     return network_training_kernels(features, family, plan, pool, device, weight)
+
+
+def least_bytes(plan):
+    """The bytes that are asked for where `plan` has too small a budget."""
+    with pytest.raises(BudgetTooSmallError, match="memory_budget must be at least") as raised:
+        plan()
+    assert f"memory_budget must be at least {raised.value.n_bytes} bytes" in str(raised.value)
+    return raised.value.n_bytes
 
 
 def partition(net, centre, factor):

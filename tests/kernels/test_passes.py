@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 from dataclasses import replace
 
@@ -37,10 +38,8 @@ def test_dense_and_sparse_rows_have_the_same_bits_in_every_form_and_number_of_th
     wanted = outputs(dense, net)
     plain = dense.dense.astype(np.float64) @ net.column_weights(np.arange(11)).astype(np.float64)
     np.testing.assert_allclose(wanted, plain, atol=3e-6)
-    for features in (dense, sparse):
-        for form in FORMS:
-            for n_jobs in (1, 2, 3):
-                np.testing.assert_array_equal(outputs(features, net, n_jobs, form), wanted)
+    for features, n_jobs, form in itertools.product((dense, sparse), (1, 2, 3), FORMS):
+        np.testing.assert_array_equal(outputs(features, net, n_jobs, form), wanted)
 
 
 @pytest.mark.parametrize("density", [0.02, 0.1, 0.5, 1.0])
@@ -97,15 +96,9 @@ def test_a_row_has_the_same_bits_wherever_it_stands(n_outputs, group, n_scores, 
     head = np.random.default_rng(1).normal(size=(n_outputs, n_scores)).astype(np.float32)
     whole = through_a_round(features, net, head)
     rng = np.random.default_rng(2)
-    places = [
-        np.array([0]),
-        np.array([4499]),
-        np.array([7, 3]),
-        rng.permutation(4500)[:101],
-        rng.permutation(4500),
-    ]
-    places += [np.array([i]) for i in rng.integers(4500, size=20)]
-    for rows in places:
+    places = [[0], [4499], [7, 3], rng.permutation(4500)[:101], rng.permutation(4500)]
+    places += [[i] for i in rng.integers(4500, size=20)]
+    for rows in map(np.array, places):
         for found, wanted in zip(through_a_round(features.take(rows), net, head), whole, strict=True):
             np.testing.assert_array_equal(found, wanted[rows])
     for n_jobs in (2, 3):
@@ -174,12 +167,10 @@ def test_the_passes_are_the_formulas(monkeypatch, exact, per_class, share, C, K)
 def test_passes_have_the_same_bits_for_every_number_of_threads_and_plan_and_order_of_features(monkeypatch, exact):
     for C, K in ((3, 24), (1, 32)):
         wanted, _ = passes(exact=exact, C=C, K=K, monkeypatch=monkeypatch)
-        for n_jobs in (1, 2, 3):
-            for hold in (True, False):
-                for table in (2**16, 3):
-                    found, _ = passes(n_jobs, hold, exact, C=C, K=K, table=table, monkeypatch=monkeypatch)
-                    for a, b in zip(found, wanted, strict=True):
-                        np.testing.assert_array_equal(a, b)
+        for n_jobs, hold, table in itertools.product((1, 2, 3), (True, False), (2**16, 3)):
+            found, _ = passes(n_jobs, hold, exact, C=C, K=K, table=table, monkeypatch=monkeypatch)
+            for a, b in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("hold", [True, False])

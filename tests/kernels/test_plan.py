@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tracemalloc
 
 import numpy as np
@@ -18,6 +17,7 @@ from gbun.kernels import Workload, make_plan
 from gbun.kernels.threads import thread_pool
 from gbun.memory import free_memory
 from gbun.problem import Dataset
+from tests.kernels.kernel_cases import least_bytes
 from tests.trainings import add_round, assert_same_model, prepare_training
 
 
@@ -38,16 +38,9 @@ def host_plan(features, K, n_threads, budget=None, **more):
     return make_plan(Workload(features, K, 1, **more), Device(), n_threads, budget)
 
 
-def least_budget(K=64, n_threads=2, X=None):
-    X = clicks()[0] if X is None else X
-    with pytest.raises(ValueError, match="memory_budget must be at least") as raised:
-        host_plan(features_of(X), K, n_threads, 1)
-    return int(re.search(r"at least (\d+) bytes", str(raised.value)).group(1))
-
-
 def test_the_buffer_is_given_up_first_then_the_order_of_features_then_threads():
-    features, least = features_of(clicks()[0]), least_budget()
-    seen = []
+    features, seen = features_of(clicks()[0]), []
+    least = least_bytes(lambda: host_plan(features, 64, 2, 1))
     for budget in np.linspace(least, 12 * least, 400).astype(int).tolist():
         plan = host_plan(features, 64, 4, budget)
         assert plan.n_bytes <= plan.budget == budget
@@ -59,12 +52,10 @@ def test_the_buffer_is_given_up_first_then_the_order_of_features_then_threads():
 
 def test_the_least_budget_works_and_one_byte_less_does_not():
     X, y = clicks()
-    least = least_budget(n_threads=1)
+    least = least_bytes(lambda: host_plan(features_of(X), 64, 1, 1))
     parameters = {"n_neurons": 64, "n_jobs": 1, "n_estimators": 2, "init": "constant"}
     gbun.GBUNClassifier(**parameters, memory_budget=least).fit(X, y)
-    with pytest.raises(
-        ValueError, match=rf"memory_budget must be at least {least} bytes .*6,000 rows, K = 64.*got {least - 1} bytes"
-    ):
+    with pytest.raises(ValueError, match=rf"at least {least} bytes .*6,000 rows, K = 64.*got {least - 1} bytes"):
         gbun.GBUNClassifier(**parameters, memory_budget=least - 1).fit(X, y)
 
 
@@ -98,6 +89,20 @@ def test_evaluation_sets_and_dense_columns_are_counted():
     assert wide - narrow >= 990 * 16 * 64
 
 
+def measure_rounds(parameters, data, n_rounds, **options):
+    """A training, and the most bytes that NumPy held in its rounds, with the scores and orders made before."""
+    with thread_pool(1) as pool:
+        tracemalloc.start()
+        try:
+            training = prepare_training(parameters, data, pool, **options)
+            tracemalloc.reset_peak()
+            for t in range(n_rounds):
+                add_round(training, t)
+            return training, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
 @pytest.mark.parametrize("form", ["held", "made again"])
 @pytest.mark.parametrize(
     ("n", "settings"),
@@ -115,17 +120,7 @@ def test_dense_rows_of_several_classes_keep_to_their_plan_with_an_evaluation_set
     budget = plan.n_bytes + 10**6 - (0 if form == "held" else 4 * n * settings["n_neurons"])
     parameters = Parameters(**settings, n_jobs=1, memory_budget=budget + 8 * 4 * n)
     for _ in range(2):  # the first time compiles
-        with thread_pool(1) as pool:
-            tracemalloc.start()
-            try:
-                before = tracemalloc.get_traced_memory()[0]
-                training = prepare_training(parameters, (X, y), pool, evals={"again": Dataset(X, y)})
-                tracemalloc.reset_peak()
-                for t in range(2):
-                    add_round(training, t)
-                peak = tracemalloc.get_traced_memory()[1] - before
-            finally:
-                tracemalloc.stop()
+        training, peak = measure_rounds(parameters, (X, y), 2, evals={"again": Dataset(X, y)})
     assert training.rows.plan.hold == (form == "held")
     data = 2 * (X.nbytes + 40 * n)  # scaled columns, targets and weights of both sets
     assert peak <= training.rows.plan.n_bytes + data + 2**20
@@ -159,50 +154,34 @@ def test_every_budget_gives_the_same_model(objective, dense):
 @pytest.mark.parametrize("kind", ["held", "made again", "least"])
 @pytest.mark.parametrize("n_neurons", [64, 256])
 def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
-    """All arrays that NumPy allocates from the first round on, and the scores and orders made before."""
     X, y = clicks(n=40_000)
-    least = least_budget(n_neurons, X=X, n_threads=1)
+    least = least_bytes(lambda: host_plan(features_of(X), n_neurons, 1, 1))
     held = host_plan(features_of(X), n_neurons, 1, 10**9).n_bytes
     budget = {"held": held, "made again": held - 4 * 40_000 * n_neurons, "least": least}[kind]
     given = {"n_neurons": n_neurons, "objective": "logistic", "gram_rows": 1.0, "init": "constant"}
     parameters = Parameters(**given, memory_budget=budget)
-    with thread_pool(1) as pool:
-        warm = prepare_training(parameters, (X, y), pool)
-        add_round(warm, 0)  # compile
-    with thread_pool(1) as pool:
-        tracemalloc.start()
-        try:
-            training = prepare_training(parameters, (X, y), pool)
-            tracemalloc.reset_peak()
-            for t in range(3):
-                add_round(training, t)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+    measure_rounds(parameters, (X, y), 1)  # compile
+    training, peak = measure_rounds(parameters, (X, y), 3)
     plan = training.rows.plan
     assert (plan.hold, plan.form) == {
         "held": (True, "auto"), "made again": (False, "auto"), "least": (False, "hashed")
     }[kind]  # fmt: skip
     data = 17 * 40_000 + 8 * X.nnz  # y, weights and their like; entries
     assert peak <= plan.n_bytes + data + 2**20
-    two_buffers = 2 * 4 * 40_000 * n_neurons
     if n_neurons == 256:
-        assert peak <= two_buffers + data
+        assert peak <= 2 * 4 * 40_000 * n_neurons + data  # two buffers
 
 
 @pytest.mark.usefixtures("handed_over")
 def test_a_plan_is_what_training_then_does():
-    X, y = clicks()
-    evals = {"valid": (X[:2000], y[:2000])}
+    (X, y), watch = clicks(), Watch()
+    evals, given = {"valid": (X[:2000], y[:2000])}, {"n_neurons": 64, "objective": "logistic"}
     with pytest.raises(ValueError, match=r"6,000 rows and 2,000 evaluation rows") as raised:
-        gbun.plan({"n_neurons": 64, "objective": "logistic", "memory_budget": 1}, (X, y), evals=evals)
-    least = int(re.search(r"at least (\d+) bytes", str(raised.value)).group(1))
-    parameters = {"n_neurons": 64, "objective": "logistic", "memory_budget": least, "n_jobs": 2}
-    seen = []
-    watch = Watch(lambda training: seen.append(training.rows.plan))
+        gbun.plan({**given, "memory_budget": 1}, (X, y), evals=evals)
+    parameters = {**given, "memory_budget": raised.value.n_bytes, "n_jobs": 2}
     gbun.train(parameters, (X, y), 2, evals=evals, callbacks=[watch])
-    assert seen == [gbun.plan(parameters, (X, y), evals=evals)]
-    assert seen[0].n_threads == 1
+    assert watch.plan == gbun.plan(parameters, (X, y), evals=evals)
+    assert watch.plan.n_threads == 1
     classes = np.arange(6000) % 5
     assert gbun.plan({}, (X, classes), task="classification").n_scores == 5
     assert gbun.plan(gbun.GBUNClassifier(), (X, classes)).n_scores == 5
@@ -211,21 +190,18 @@ def test_a_plan_is_what_training_then_does():
 
 
 class Watch(Callback):
-    def __init__(self, look):
-        self.look = look
-
     def before_training(self, training, n_rounds):
-        self.look(training)
+        self.plan = training.rows.plan
 
 
 def test_the_plan_is_printed_and_names_what_it_holds():
-    plan = host_plan(features_of(clicks()[0]), 64, 2, 10**9)
-    text = str(plan)
-    assert "6,000 rows" in text
-    assert "K = 64" in text
-    assert "network outputs are kept in a buffer" in text
-    assert f"{plan.n_bytes / 1e6:.1f} MB" in text.splitlines()[-1]
-    assert "made again in each pass" in str(host_plan(features_of(clicks()[0]), 64, 1, least_budget()))
+    features = features_of(clicks()[0])
+    plan = host_plan(features, 64, 2, 10**9)
+    for words in ("6,000 rows", "K = 64", "network outputs are kept in a buffer"):
+        assert words in str(plan)
+    assert f"{plan.n_bytes / 1e6:.1f} MB" in str(plan).splitlines()[-1]
+    least = least_bytes(lambda: host_plan(features, 64, 1, 1))
+    assert "made again in each pass" in str(host_plan(features, 64, 1, least))
 
 
 # Learners that are not networks
@@ -245,10 +221,9 @@ def test_a_learner_that_is_no_network_keeps_its_rows_and_gives_up_threads():
         "scores", "keys of the sample of rows", "each thread's chunk", "sums of the normal equations"
     }  # fmt: skip
     assert "memberships or leaves are kept" in str(plan)
-    with pytest.raises(ValueError, match="memory_budget must be at least") as raised:
-        other_plan(budget=1)
-    least = other_plan(budget=raised.value.n_bytes)
-    assert (least.n_threads, least.n_bytes) == (1, raised.value.n_bytes)
+    n_bytes = least_bytes(lambda: other_plan(budget=1))
+    least = other_plan(budget=n_bytes)
+    assert (least.n_threads, least.n_bytes) == (1, n_bytes)
     assert other_plan(budget=plan.n_bytes).n_threads == 4
 
 

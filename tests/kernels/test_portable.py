@@ -182,15 +182,11 @@ def test_moments_are_good_to_a_millionth_of_the_deviation(put, n, rows_each, awa
 
 
 @libraries
-def test_moments_of_rows_without_weight_are_zero(put):
+def test_moments_of_rows_without_weight_are_zero_and_a_constant_output_is_told(put):
     z = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     assert not moments_by_batch(put, z, np.zeros(300), 300).any()
     buffers = Buffers.allocate(0, 4, 0, put(z))
     assert not portable.combine_moments(portable.sum_centred(put(z)[:0], put(z)[:0, 0], 0.0, buffers), 0.0).any()
-
-
-@libraries
-def test_moments_tell_a_constant_output(put):
     z, weight = np.full((1000, 2), 0.1, dtype=np.float32), np.random.default_rng(0).random(1000)
     assert (make_normaliser(weight.sum(), 1000, moments_by_batch(put, z, weight, 300)).factor == 0.0).all()
 
