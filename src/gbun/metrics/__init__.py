@@ -19,62 +19,31 @@ from gbun.metrics.base import MeanMetric, Metric, RankingMetric, SumMetric
 from gbun.metrics.classification import Accuracy, Brier, ErrorRate, LogLoss, MacroF1, MacroPrecision
 from gbun.metrics.function import FunctionMetric, RowMetric
 from gbun.metrics.ranking import AUC, AveragePrecision
-from gbun.metrics.regression import (
-    MAE,
-    MAPE,
-    MSE,
-    R2,
-    RMSE,
-    GammaDeviance,
-    HuberLoss,
-    Pinball,
-    PoissonDeviance,
-    TweedieDeviance,
-)
+from gbun.metrics.regression import DEVIANCES, MAE, MAPE, MSE, R2, RMSE, HuberLoss, Pinball
 
 __all__ = [
-    "ALIASES",
-    "METRICS",
-    "FunctionMetric",
-    "MeanMetric",
-    "Metric",
-    "RankingMetric",
-    "RowMetric",
-    "SumMetric",
+    "ALIASES", "METRICS", "FunctionMetric", "MeanMetric", "Metric", "RankingMetric", "RowMetric", "SumMetric",
     "get_metric",
-]
+]  # fmt: skip
 
 MetricLike: TypeAlias = str | Metric | type[Metric] | Callable[..., Any] | tuple[str, Callable[..., Any], bool]
 
 METRICS: Mapping[str, type[Metric]] = {
     metric.name: metric
     for metric in (
-        *(RMSE, MSE, MAE, R2, MAPE, Pinball, HuberLoss, PoissonDeviance, GammaDeviance, TweedieDeviance),
+        *(RMSE, MSE, MAE, R2, MAPE, Pinball, HuberLoss, *DEVIANCES),
         *(LogLoss, Brier, ErrorRate, Accuracy, MacroPrecision, MacroF1, AUC, AveragePrecision),
     )
 }
 
 # Names of other libraries. A metric is always reported under the name it has in METRICS.
 ALIASES: Mapping[str, str] = {
-    "l1": "mae",
-    "l2": "mse",
-    "mean_absolute_error": "mae",
-    "mean_squared_error": "mse",
-    "root_mean_squared_error": "rmse",
-    "mean_absolute_percentage_error": "mape",
-    "r2_score": "r2",
-    "quantile": "pinball",
-    "poisson": "poisson_deviance",
-    "gamma": "gamma_deviance",
-    "tweedie": "tweedie_deviance",
-    "logloss": "log_loss",
-    "cross_entropy": "log_loss",
-    "brier_score": "brier",
-    "precision_macro": "macro_precision",
-    "f1_macro": "macro_f1",
-    "roc_auc": "auc",
-    "ap": "average_precision",
-}
+    "l1": "mae", "l2": "mse", "mean_absolute_error": "mae", "mean_squared_error": "mse",
+    "root_mean_squared_error": "rmse", "mean_absolute_percentage_error": "mape", "r2_score": "r2",
+    "quantile": "pinball", "poisson": "poisson_deviance", "gamma": "gamma_deviance", "tweedie": "tweedie_deviance",
+    "logloss": "log_loss", "cross_entropy": "log_loss", "brier_score": "brier", "precision_macro": "macro_precision",
+    "f1_macro": "macro_f1", "roc_auc": "auc", "ap": "average_precision",
+}  # fmt: skip
 
 
 def get_metric(metric: MetricLike) -> Metric:

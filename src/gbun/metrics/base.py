@@ -222,11 +222,7 @@ class SingleWorkerMetric(SumMetric):
 
 
 def divide_or_nan(numerator: float, denominator: float) -> float:
-    """Return numerator / denominator, nan if the denominator is 0.
-
-    >>> divide_or_nan(1.0, 4.0), divide_or_nan(0.0, 0.0)
-    (0.25, nan)
-    """
+    """Return numerator / denominator; nan if the denominator is 0."""
     return float(numerator / denominator) if denominator != 0 else float("nan")
 
 
@@ -236,10 +232,6 @@ def select_weighted_rows(
     """Check shapes and return the rows of positive weight.
 
     Rows of weight 0 are removed: multiplied by 0, their nan or infinity would remain.
-
-    >>> y, response, weight = select_weighted_rows([1.0, np.nan], [[0.5], [0.5]], [2.0, 0.0])
-    >>> y, weight
-    (array([1.]), array([2.]))
     """
     y, response, weight = (np.asarray(a, dtype=SUM) for a in (y, response, weight))
     if response.ndim != 2:
@@ -262,11 +254,7 @@ def select_weighted_rows(
 
 
 def match_columns(y: FloatArray, response: FloatArray) -> FloatArray:
-    """Return y as a matrix with the columns of response.
-
-    >>> match_columns(np.array([1.0, 2.0]), np.zeros((2, 1))).shape
-    (2, 1)
-    """
+    """Return y as a matrix with the columns of response."""
     columns = y[:, None] if y.ndim == 1 else y
     if columns.shape != response.shape:
         raise ValueError(

@@ -43,10 +43,6 @@ class Bounds(NamedTuple):
     likely: FloatArray
     most: FloatArray
 
-    @property
-    def is_defined(self) -> bool:
-        return not np.isnan(self.likely).any()
-
 
 class MeanRowWeight(NamedTuple):
     """The mean weight of a row, drawn by weight, sum w^2 / sum w: over positive rows, and over all rows."""
@@ -97,7 +93,9 @@ class HistogramMetric(SumMetric):
         tasks = zip(self._bins_and_bounds(total), self.edges, self.knots, strict=True)
         return np.concatenate(
             [
-                move_knots(bins, bounds.most - bounds.least, edges, len(knots)) if bounds.is_defined else knots
+                knots
+                if np.isnan(bounds.likely).any()
+                else move_knots(bins, bounds.most - bounds.least, edges, len(knots))
                 for (bins, bounds), edges, knots in tasks
             ]
         )
@@ -109,11 +107,7 @@ class HistogramMetric(SumMetric):
 
 
 def iter_binary_tasks(y: FloatArray, response: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield the truth (0 or 1) and the score of every row for each binary task: one class or label against the rest.
-
-    >>> [truth for truth, score in iter_binary_tasks(np.array([0.0, 2.0]), np.zeros((2, 3)))]
-    [array([1., 0.]), array([0., 0.]), array([0., 1.])]
-    """
+    """Yield the truth (0 or 1) and the score of every row for each binary task: one class or label against the rest."""
     codes = class_codes(y, response)
     for c, score in enumerate(response.T):
         # The only column of two classes is the probability of class 1.
@@ -122,21 +116,13 @@ def iter_binary_tasks(y: FloatArray, response: FloatArray) -> Iterator[tuple[Flo
 
 
 def mean_of_defined(values: list[float]) -> float:
-    """Return the mean of the values that are not nan; nan if there are none.
-
-    >>> mean_of_defined([1.0, float("nan"), 2.0])
-    1.5
-    """
+    """Return the mean of the values that are not nan; nan if there are none."""
     defined = [value for value in values if not np.isnan(value)]
     return divide_or_nan(sum(defined), len(defined))
 
 
 def divide_or_zero(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return a / b, and 0 where b is 0.
-
-    >>> divide_or_zero(np.array([1.0, 0.0]), np.array([2.0, 0.0]))
-    array([0.5, 0. ])
-    """
+    """Return a / b, and 0 where b is 0."""
     return np.divide(a, b, out=np.zeros_like(a), where=b != 0)
 
 

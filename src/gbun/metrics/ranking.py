@@ -76,11 +76,6 @@ class AUC(OneVsRestMetric):
     """P(a positive row scores above a negative one) + P(they tie) / 2, rows drawn by weight.
 
     sum_s positive_s (negatives below s + negative_s / 2) / (sum positive * sum negative) over scores s
-
-    >>> from gbun.collectives import Solo
-    >>> response = np.array([[0.1], [0.4], [0.4], [0.9]])
-    >>> AUC().evaluate(np.array([0.0, 0.0, 1.0, 1.0]), response, np.ones(4), Solo())
-    0.875
     """
 
     name = "auc"
@@ -100,11 +95,6 @@ class AveragePrecision(OneVsRestMetric):
     """sum_s (share of positives at score s) * (precision among rows scoring s or more), without interpolation.
 
     It is nan without positive rows, and 1 without negative rows.
-
-    >>> from gbun.collectives import Solo
-    >>> response = np.array([[0.1], [0.4], [0.35], [0.8]])
-    >>> AveragePrecision().evaluate(np.array([0.0, 0.0, 1.0, 1.0]), response, np.ones(4), Solo())
-    0.8333333333333333
     """
 
     name = "average_precision"
@@ -136,11 +126,7 @@ class AveragePrecision(OneVsRestMetric):
 
 
 def group_by_score(score: FloatArray, truth: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the weights of positive and of negative rows at each distinct score, lowest first; ties are one step.
-
-    >>> group_by_score(np.array([0.2, 0.1, 0.2]), np.array([1.0, 1.0, 0.0]), np.array([1.0, 2.0, 4.0]))
-    (array([2., 1.]), array([0., 4.]))
-    """
+    """Return the weights of positive and of negative rows at each distinct score, lowest first; ties are one step."""
     order = np.argsort(score, kind="stable")
     ranked = score[order]
     # Compared, not subtracted: inf - inf would separate equal scores.
