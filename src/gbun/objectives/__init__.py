@@ -14,24 +14,9 @@ from gbun.objectives.selection import OBJECTIVES, choose_class_objective, choose
 
 
 def make_objective(name: str, parameters: Mapping[str, Any]) -> Objective:
-    """Make the objective that a model file describes.
+    """Make the objective that a model file describes, by its name and what `Objective.parameters` returned.
 
-    Parameters
-    ----------
-    name : str
-        A key of `OBJECTIVES`, or "custom".
-    parameters : dict
-        As `Objective.parameters` returned them.
-
-    Returns
-    -------
-    Objective
-        A "custom" one has no function: it predicts and cannot be trained.
-
-    Examples
-    --------
-    >>> make_objective("quantile", {"quantile": 0.9, "epsilon": 0.1})
-    Quantile(quantile=0.9, epsilon=0.1)
+    A "custom" one has no function: it predicts and cannot be trained.
     """
     if name == Custom.name:
         return Custom(None, **parameters)
@@ -41,21 +26,7 @@ def make_objective(name: str, parameters: Mapping[str, Any]) -> Objective:
 
 
 __all__ = [
-    "OBJECTIVES",
-    "Custom",
-    "Gamma",
-    "Huber",
-    "Logistic",
-    "MultiLogistic",
-    "MultiSquaredError",
-    "Objective",
-    "Poisson",
-    "Quantile",
-    "Softmax",
-    "SquaredError",
-    "TorchLoss",
-    "Tweedie",
-    "choose_class_objective",
-    "choose_number_objective",
+    "OBJECTIVES", "Custom", "Gamma", "Huber", "Logistic", "MultiLogistic", "MultiSquaredError", "Objective", "Poisson",
+    "Quantile", "Softmax", "SquaredError", "TorchLoss", "Tweedie", "choose_class_objective", "choose_number_objective",
     "make_objective",
-]
+]  # fmt: skip

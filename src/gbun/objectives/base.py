@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from gbun.dtypes import FloatArray
 Scores = Array
 
 
+@dataclass(frozen=True)
 class Objective(ABC):
     """A loss to minimise: sum_i weight_i loss(y_i, s_i) over the scores s.
 
@@ -41,7 +43,7 @@ class Objective(ABC):
 
     def parameters(self) -> dict[str, Any]:
         """Return what besides the name defines this objective, as the model file stores it."""
-        return {}
+        return asdict(self)
 
     def default_metric(self) -> Any:
         """Return the name of the metric, or the metric itself."""

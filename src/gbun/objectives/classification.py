@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -69,9 +69,6 @@ class MultiLogistic(_MaybeSharedHessian, Logistic):
     shared: bool = True
     name: ClassVar[str] = "multi_logistic"
 
-    def parameters(self) -> dict[str, Any]:
-        return {"shared": self.shared}
-
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         q = self.response(scores)
         h = 0.25 * weight if self.shared else q * (1.0 - q) * weight[:, None]
@@ -102,9 +99,6 @@ class Softmax(_MaybeSharedHessian):
     shared: bool = True
     name: ClassVar[str] = "softmax"
     metric: ClassVar[str] = "log_loss"
-
-    def parameters(self) -> dict[str, Any]:
-        return {"n_classes": self.n_classes, "shared": self.shared}
 
     def n_outputs(self, y: FloatArray) -> int:
         return self.n_classes

@@ -162,11 +162,17 @@ class Custom(UserObjective):
         if isinstance(self.function, type) and issubclass(self.function, Objective):
             name = self.function.__name__
             raise ValueError(f"objective must be an object, got the class {name}; use {name}(...)")
-        if self.function is not None and not _accepts_three_arguments(self.function):
+        if self.function is None:
+            return
+        try:
+            inspect.signature(self.function).bind(None, None, None)
+        except TypeError:
             raise ValueError(
                 "objective must be a function of three arguments, (y, scores, weight) -> (gradient, Hessian), got "
                 f"{self.function!r}; a loss of (y, scores) that is written in torch becomes one by gbun.TorchLoss(...)"
-            )
+            ) from None
+        except ValueError:  # it has no signature, as functions of compiled modules
+            return
 
     def loss(self, y: Array, scores: Scores) -> Array:
         raise ValueError("a custom objective gives derivatives, not a loss; name a metric with eval_metric")
@@ -205,16 +211,3 @@ class Custom(UserObjective):
             wanted = " or ".join(str(s if self.outputs > 1 else s[:1]) for s in shapes)
             raise ValueError(f"objective must return a {what} of shape {wanted}, got {np.shape(values)}")
         return array
-
-
-def _accepts_three_arguments(function: Callable[..., Any]) -> bool:
-    """Return whether a function can be called with three arguments; True if it has no signature."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return True
-    try:
-        signature.bind(None, None, None)
-    except TypeError:
-        return False
-    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -60,9 +60,6 @@ class Huber(Objective):
     name: ClassVar[str] = "huber"
     metric: ClassVar[str] = "mae"
 
-    def parameters(self) -> dict[str, Any]:
-        return {"delta": self.delta}
-
     def prepare(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Huber:
         if self.delta is not None:
             return self
@@ -104,9 +101,6 @@ class Quantile(Objective):
     epsilon: float | None = None
     name: ClassVar[str] = "quantile"
     metric: ClassVar[str] = "pinball"
-
-    def parameters(self) -> dict[str, Any]:
-        return {"quantile": self.quantile, "epsilon": self.epsilon}
 
     def default_metric(self) -> str:
         return f"{self.metric}:{self.quantile}"
@@ -207,9 +201,6 @@ class Tweedie(_LogLink):
     power: float = 1.5
     name: ClassVar[str] = "tweedie"
     metric: ClassVar[str] = "tweedie_deviance"
-
-    def parameters(self) -> dict[str, Any]:
-        return {"power": self.power}
 
     def default_metric(self) -> str:
         return f"{self.metric}:{self.power}"

@@ -57,12 +57,10 @@ def choose_number_objective(parameters: Parameters, task: str, y: FloatArray) ->
         if name not in ("squared_error", "multi_squared_error"):
             raise ValueError(f"objective={name!r} takes one target, y has {y.shape[1]} columns")
         return MultiSquaredError() if y.ndim == 2 else SquaredError()
-    with_parameter: dict[str, Objective] = {
-        "huber": Huber(parameters.huber_delta),
-        "quantile": Quantile(parameters.quantile),
-        "tweedie": Tweedie(parameters.tweedie_power),
-    }
-    return with_parameter[name] if name in with_parameter else OBJECTIVES[name]()
+    values = {
+        "huber": parameters.huber_delta, "quantile": parameters.quantile, "tweedie": parameters.tweedie_power
+    }  # fmt: skip
+    return OBJECTIVES[name](*([values[name]] if name in values else []))
 
 
 def _adapt_object(objective: Any, outputs: int, link: str) -> Objective:
