@@ -24,7 +24,7 @@ from gbun.agreement import check_same, decide_at_root
 from gbun.arrays import load_torch
 from gbun.callbacks import Callback
 from gbun.collectives import AsyncCollective
-from gbun.collectives.async_collective import run_with_checks
+from gbun.collectives.async_collective import run_in_thread, wait_with_checks
 from gbun.collectives.health import Health, clone_store
 from gbun.collectives.process_group import ProcessGroupCollective
 from gbun.collectives.wire import FORMATS
@@ -194,7 +194,7 @@ def _connect_gloo(store: Any, rank: int, size: int, host: str, health: Health) -
         options._timeout, options._devices = GLOO_TIMEOUT, [dist.ProcessGroupGloo.create_device(hostname=host)]
     place = dist.PrefixStore("gloo", store), rank, size, options
     try:
-        return run_with_checks(lambda: dist.ProcessGroupGloo(*place), health.check)
+        return wait_with_checks(run_in_thread(lambda: dist.ProcessGroupGloo(*place)), health.check)
     except RuntimeError as error:  # a worker that failed before all were connected has closed its connections
         raise health.explain_connection_error(error) from error
 

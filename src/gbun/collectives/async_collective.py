@@ -26,12 +26,8 @@ def run_in_thread(work: Callable[[], Result]) -> Future[Result]:
     return future
 
 
-def run_with_checks(work: Callable[[], Result], check: Callable[[], None]) -> Result:
-    """Return the result of `work`, calling `check` at intervals meanwhile; what `check` raises ends the wait."""
-    return _wait_with_checks(run_in_thread(work), check)
-
-
-def _wait_with_checks(future: Future[Result], check: Callable[[], None]) -> Result:
+def wait_with_checks(future: Future[Result], check: Callable[[], None]) -> Result:
+    """Return a result, calling `check` at intervals meanwhile; what `check` raises ends the wait."""
     while not wait([future], timeout=CHECK_INTERVAL).done:
         check()
     return future.result()
@@ -81,12 +77,6 @@ class AsyncCollective:
     def gather(self, values: NDArray[Any], root: int = 0) -> list[NDArray[Any]] | None:
         return self._submit(self.collective.gather, values, root)()
 
-    def record_traffic(self) -> None:
-        """Record the traffic so far, at the beginning of a round."""
-        counted = getattr(self.collective, "traffic", None)
-        if counted is not None:
-            self.traffic.append(copy(counted))
-
     def close(self) -> None:
         """End the thread after the pending messages, without waiting for a message that never arrives."""
         self._jobs.put(None)
@@ -95,13 +85,13 @@ class AsyncCollective:
     def _submit(self, work: Callable[..., Result], *values: Any) -> Callable[[], Result]:
         future: Future[Result] = Future()
         self._jobs.put((future, work, values))
-        return lambda: _wait_with_checks(future, self.check)
+        return lambda: wait_with_checks(future, self.check)
 
 
 def record_round(collective: Collective) -> None:
     """Record the traffic so far at the beginning of a round, where the collective counts it."""
-    if isinstance(collective, AsyncCollective):
-        collective.record_traffic()
+    if isinstance(collective, AsyncCollective) and hasattr(collective.collective, "traffic"):
+        collective.traffic.append(copy(collective.collective.traffic))
 
 
 def can_overlap(collective: Collective) -> bool:

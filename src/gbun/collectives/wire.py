@@ -31,22 +31,22 @@ def n_bytes(wire: WireFormat) -> int:
 
 def encode(values: FloatArray, wire: WireFormat) -> NDArray[np.uint8]:
     """Return the bytes of a message."""
-    parts, first = [], 0
+    parts, first = [np.zeros(0, dtype=np.uint8)], 0
     for count, name in wire:
         part = values[first : first + count]
         parts.append(_encode_int16(part) if name == "int16" else part.astype(name).view(np.uint8))
         first += count
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint8)
+    return np.concatenate(parts)
 
 
 def decode(data: NDArray[np.uint8], wire: WireFormat) -> FloatArray:
     """Return the values of a message in float64."""
-    parts, first = [], 0
+    parts, first = [np.zeros(0)], 0
     for count, name in wire:
         part = data[first : first + _n_bytes(count, name)]
         parts.append(_decode_int16(part, count) if name == "int16" else part.view(name).astype(SUM))
         first += len(part)
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return np.concatenate(parts)
 
 
 def round_trip(values: NDArray[Any], wire: WireFormat | None) -> NDArray[Any]:
