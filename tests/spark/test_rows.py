@@ -92,7 +92,7 @@ def test_a_fingerprint_depends_on_rows_but_not_on_their_order_division_or_form()
     rows[:, 1] = 0.0
 
     def fingerprint(order, size, form=dense, more=0.0, y=y, w=w):
-        share = WorkerRows.empty(columns)
+        share = WorkerRows(columns)
         for part in in_batches([form(r + more) for r in rows[order]], y[order], size, weight=w[order]):
             share.add(part)
         return share.fingerprint()
@@ -118,7 +118,7 @@ def test_fingerprints_of_tokens_and_of_plain_columns(kind, features):
     columns = InputColumns(kind, ("n", "s") if kind == "columns" else ("t",), label="y")
 
     def fingerprint(*batches):
-        share = WorkerRows.empty(columns)
+        share = WorkerRows(columns)
         for indices, y in batches:
             share.add(batch(pa.array([features[i] for i in indices], pa.array(features).type), y))
         return share.fingerprint()
@@ -141,9 +141,10 @@ def test_labels_do_not_keep_batches_in_memory(tmp_path):
     with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:
         share, _ = read_batches(stream, columns)
     assert pa.total_allocated_bytes() - before >= wide.nbytes
-    assert share.features.take_rows(True).nbytes == wide.nbytes
+    features, y, weight = share.take(True)
+    assert features.nbytes == wide.nbytes
     assert pa.total_allocated_bytes() - before < wide.nbytes / 10
-    assert (share.take_target().sum(), share.take_weight().sum()) == (0.0, 100.0)
+    assert (y.sum(), weight.sum()) == (0.0, 100.0)
     assert (share.y, share.weights, share.features.parts) == ([], [], [])
 
 

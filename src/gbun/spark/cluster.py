@@ -191,17 +191,14 @@ def _remove_checkpoint(first: Outcome) -> None:
 
 
 def _encode_outcome(outcome: Outcome) -> Any:
-    details = {name: value for name, value in asdict(outcome).items() if name != "model"}
-    columns = {
-        "rank": pa.array([outcome.rank], pa.int32()),
-        "details": pa.array([json.dumps(details)]),
-        "model": pa.array([outcome.model], pa.binary()),
-    }
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    details = json.dumps(asdict(replace(outcome, model=None)))
+    types = {"rank": pa.int32(), "details": pa.string(), "model": pa.binary()}
+    row = {"rank": outcome.rank, "details": details, "model": outcome.model}
+    return pa.RecordBatch.from_pylist([row], schema=pa.schema(types))
 
 
 def _decode_outcome(row: Any) -> Outcome:
-    return Outcome(**json.loads(row.details), model=None if row.model is None else bytes(row.model))
+    return Outcome(**{**json.loads(row.details), "model": None if row.model is None else bytes(row.model)})
 
 
 # In a task

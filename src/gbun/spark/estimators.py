@@ -50,9 +50,7 @@ class Summary:
     workers: tuple[Outcome, ...]
 
     def __repr__(self) -> str:
-        last = {
-            data: {name: values[-1] for name, values in metrics.items()} for data, metrics in self.evals_result.items()
-        }
+        last = {data: {name: v[-1] for name, v in metrics.items()} for data, metrics in self.evals_result.items()}
         rows = [worker.rows for worker in self.workers]
         seconds = self.seconds[-1] if self.seconds else 0.0
         return f"Summary({len(self.seconds)} rounds in {seconds:.1f} s, rows of each worker {rows}, at the end {last})"
@@ -72,15 +70,10 @@ class _SparkEstimator(Estimator, GBUNParams, SavedInFiles):  # type: ignore[type
         parameters = self.training_parameters()
         _check_functions(parameters)
         make_parameters(parameters)  # rules between parameters are checked before a job starts
-        job = TrainingJob(
-            parameters,
-            self._task,
-            resolve_columns(dataset.schema, self, training=True),
-            self.getOrDefault("timeout"),
-            self.getOrDefault("transport"),
-            _checkpoint_folder(self.get_or_none("checkpointPath")),
-            self.getOrDefault("checkpointInterval"),
-        )
+        columns = resolve_columns(dataset.schema, self, training=True)
+        folder = _checkpoint_folder(self.get_or_none("checkpointPath"))
+        timeout, transport, interval = map(self.getOrDefault, ("timeout", "transport", "checkpointInterval"))
+        job = TrainingJob(parameters, self._task, columns, timeout, transport, folder, interval)
         n_workers, repartition = self.getOrDefault("numWorkers"), self.getOrDefault("repartition")
         outcomes = cluster.train(dataset, job, n_workers, repartition, self._report_progress)
         model = self._model()
@@ -212,7 +205,7 @@ def _check_functions(parameters: Mapping[str, Any]) -> None:
 
 
 def _checkpoint_folder(path: str | None) -> str | None:
-    """Return the folder of checkpoints; it must be on a file system that executors mount."""
+    """Check that checkpoints are on a file system that executors mount, and return their folder."""
     if path is None:
         return None
     parts = urlparse(path)
@@ -224,16 +217,10 @@ def _checkpoint_folder(path: str | None) -> str | None:
     return str(Path(parts.path if parts.scheme else path).absolute())
 
 
-def _add_parameter_docs(cls: type) -> None:
-    """Add every parameter to the docstring."""
-    spark_params = [param for param in cls().params if param.name not in {field.name for field in parameter_fields()}]
-    lines = [f"{param.name} : {param.doc}" for param in spark_params]
-    lines += [
-        f"{f.name} : {f.metadata['range']}, default {f.default!r}\n    {f.metadata['sentence']}"
-        for f in parameter_fields()
-    ]
-    cls.__doc__ = f"{cls.__doc__}\n\nParameters\n----------\n" + "\n".join(lines)
-
-
-_add_parameter_docs(GBUNClassifier)
-_add_parameter_docs(GBUNRegressor)
+_TRAINING_DOCS = {
+    f.name: f"{f.name} : {f.metadata['range']}, default {f.default!r}\n    {f.metadata['sentence']}"
+    for f in parameter_fields()
+}
+for _cls in (GBUNClassifier, GBUNRegressor):
+    _lines = [f"{param.name} : {param.doc}" for param in _cls().params if param.name not in _TRAINING_DOCS]
+    _cls.__doc__ = "\n".join([f"{_cls.__doc__}\n\nParameters\n----------", *_lines, *_TRAINING_DOCS.values()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,14 +17,6 @@ from gbun.launcher import TIMEOUT
 from gbun.ranges import Choice, Interval, Range
 
 Self = TypeVar("Self", bound="GBUNParams")
-
-
-def _to_names(value: Any) -> Any:
-    return value if isinstance(value, str) else TypeConverters.toListString(value)
-
-
-def _to_optional_string(value: Any) -> str | None:
-    return None if value is None else TypeConverters.toString(value)
 
 
 def _within_range(name: str, allowed: Range) -> Callable[[Any], Any]:
@@ -50,7 +42,7 @@ def _within_range(name: str, allowed: Range) -> Callable[[Any], Any]:
 SPARK_PARAMETERS: dict[str, tuple[str, Callable[[Any], Any] | Range, Any]] = {
     "featuresCol": (
         "features: a column of vectors, of arrays of numbers or of strings (tokens), or a list of plain columns.",
-        _to_names,
+        lambda value: value if isinstance(value, str) else TypeConverters.toListString(value),
         "features",
     ),
     "categoricalCols": (
@@ -72,7 +64,7 @@ SPARK_PARAMETERS: dict[str, tuple[str, Callable[[Any], Any] | Range, Any]] = {
     "checkpointPath": (
         "a folder that every executor reaches under this name. With it Spark tries again if a worker is lost, and "
         "training continues from the last checkpoint.",
-        _to_optional_string,
+        lambda value: None if value is None else TypeConverters.toString(value),
         None,
     ),
     "checkpointInterval": ("rounds from one checkpoint to the next.", Interval(1, math.inf, integral=True), 10),
@@ -114,11 +106,6 @@ def to_camel_case(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _hint(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return OTHER_LIBRARY_HINTS.get(name) or (f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known))
-
-
 class GBUNParams(shared.HasLabelCol, shared.HasWeightCol, shared.HasPredictionCol, shared.HasValidationIndicatorCol):
     """Parameters of all estimators and models."""
 
@@ -135,7 +122,9 @@ class GBUNParams(shared.HasLabelCol, shared.HasWeightCol, shared.HasPredictionCo
         for key, value in params.items():
             name = key if key in known else to_camel_case(key)
             if name not in known:
-                raise ValueError(f"unknown parameter {key!r}; {_hint(key, known)}")
+                near = [f"did you mean {n!r}?" for n in difflib.get_close_matches(key, known, n=1)]
+                hint = OTHER_LIBRARY_HINTS.get(key) or (near or ["known are " + ", ".join(known)])[0]
+                raise ValueError(f"unknown parameter {key!r}; {hint}")
             if name in values:
                 raise ValueError(f"{name} is given twice, also as {key!r}")
             values[name] = value

@@ -60,12 +60,6 @@ class VectorReader:
 
     Spark may write rows of one column as dense and as sparse vectors: VectorAssembler takes the shorter form of each
     row. All rows then take the form that is smaller for all of them together.
-
-    >>> vector = pa.array([{"type": 0, "size": 9, "indices": [2], "values": [5.0]}])
-    >>> matrix = VectorReader("vector", "features")
-    >>> matrix.add(vector)
-    >>> matrix.take_rows(dense=False).shape, matrix.counts
-    ((1, 9), {'rows': 1, 'sparse': 1, 'entries': 1})
     """
 
     def __init__(self, kind: str, name: str) -> None:
@@ -96,8 +90,9 @@ class VectorReader:
             part = _make_sparse_batch(dense, lengths, indices.flatten().to_numpy(zero_copy_only=False), numbers)
             self.parts.append(part)
             n_entries = len(part.values)
-        for count, value in zip(self.counts, (len(dense), int((~dense).sum()), n_entries), strict=True):
-            self.counts[count] += value
+        self.counts["rows"] += len(dense)
+        self.counts["sparse"] += int((~dense).sum())
+        self.counts["entries"] += n_entries
 
     def _check_columns(self, sizes: NDArray[np.int64]) -> None:
         unique = np.unique(sizes).tolist()
@@ -112,12 +107,7 @@ class VectorReader:
 
     @staticmethod
     def is_dense(layout_stats: Sequence[dict[str, Any]]) -> bool:
-        """Choose dense or sparse rows from the statistics of all workers.
-
-        >>> stats = {"rows": 2, "sparse": 1, "entries": 8, "columns": 5, "name": "features"}
-        >>> VectorReader.is_dense([stats]), VectorReader.is_dense([{**stats, "entries": 3}])
-        (True, False)
-        """
+        """Choose dense or sparse rows from the statistics of all workers."""
         columns = sorted({stats["columns"] for stats in layout_stats if stats["columns"] is not None})
         if len(columns) > 1:
             raise ValueError(_size_mismatch(layout_stats[0]["name"], columns))
@@ -129,9 +119,8 @@ class VectorReader:
     def take_rows(self, dense: bool) -> Any:
         """Return the matrix and free its batches one by one, so that memory holds at most one and a half of it."""
         parts, self.parts = self.parts[::-1], []
-        return self._take_dense(parts) if dense else self._take_sparse(parts)
-
-    def _take_dense(self, parts: list[Any]) -> NDArray[np.float64]:
+        if not dense:
+            return self._take_sparse(parts)
         if len(parts) == 1 and isinstance(parts[0], np.ndarray):
             return parts[0]
         matrix, first = np.zeros((self.counts["rows"], self.n_columns or 0)), 0
@@ -161,9 +150,8 @@ class VectorReader:
     def _as_sparse(self, part: NDArray[np.float64] | SparseBatch) -> SparseBatch:
         if isinstance(part, SparseBatch):
             return part
-        n, m = len(part), self.n_columns or 0
-        no_indices = np.zeros(0, dtype=np.int32)
-        return _make_sparse_batch(np.ones(n, dtype=bool), np.full(n, m), no_indices, part.reshape(-1))
+        dense, lengths = np.ones(len(part), dtype=bool), np.full(len(part), part.shape[1])
+        return _make_sparse_batch(dense, lengths, np.zeros(0, dtype=np.int32), part.reshape(-1))
 
     def hashes(self) -> list[NDArray[np.uint64]]:
         """Hash each row, batch by batch; dense and sparse forms of a row have the same hash."""
@@ -233,13 +221,10 @@ class FrameReader:
         return pa.table({name: values.dictionary_encode()}).unify_dictionaries()[name].to_pandas()
 
     def hashes(self) -> list[NDArray[np.uint64]]:
-        hashes = []
-        for batch in self.batches:
-            sums = np.zeros(batch.num_rows, dtype=np.uint64)
-            for number, values in enumerate(batch.columns):
-                sums += _mix_bits(_bits(values.to_pandas()), np.uint64(number))
-            hashes.append(sums)
-        return hashes
+        def hash_rows(batch: Any) -> Any:
+            return sum(_mix_bits(_bits(values.to_pandas()), number) for number, values in enumerate(batch.columns))
+
+        return [hash_rows(batch) for batch in self.batches]
 
 
 FeatureReader = VectorReader | TokenReader | FrameReader
@@ -257,14 +242,12 @@ class WorkerRows:
     """Rows of one worker, to train or to evaluate on: features, targets, weights."""
 
     columns: InputColumns
-    features: FeatureReader
     y: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
     n_rows: int = 0
 
-    @classmethod
-    def empty(cls, columns: InputColumns) -> WorkerRows:
-        return cls(columns, make_reader(columns))
+    def __post_init__(self) -> None:
+        self.features = make_reader(self.columns)
 
     def add(self, batch: Any) -> None:
         self.features.add(batch.column(FEATURES))
@@ -274,29 +257,24 @@ class WorkerRows:
         self.n_rows += batch.num_rows
 
     def fingerprint(self) -> int:
-        """Return the sum of the hashes of the rows, modulo 2^64; their order does not matter.
-
-        Call it before `take_target`, `take_weight` and `features.take_rows`, which remove the rows from this object.
-        """
+        """Return the sum of the hashes of the rows, modulo 2^64; their order does not matter. Call it before `take`."""
         hashes = _concatenate(self.features.hashes(), np.uint64)
         for column in (self.y, self.weights):
             if column:
                 hashes = _mix_bits(hashes ^ _bits(np.concatenate(column)))
         return int(hashes.sum(dtype=np.uint64))
 
-    def take_target(self) -> NDArray[Any]:
-        y, self.y = self.y, []
-        return _concatenate(y, np.float64)
-
-    def take_weight(self) -> NDArray[np.float64] | None:
-        weights, self.weights = self.weights, []
-        return None if self.columns.weight is None else _concatenate(weights, np.float64)
+    def take(self, dense: bool) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None]:
+        """Return features, targets and weights, and remove them from this object."""
+        y, weights, self.y, self.weights = self.y, self.weights, [], []
+        weight = None if self.columns.weight is None else _concatenate(weights, np.float64)
+        return self.features.take_rows(dense), _concatenate(y, np.float64), weight
 
 
 def read_batches(batches: Iterable[Any], columns: InputColumns) -> tuple[WorkerRows, WorkerRows | None]:
     """Read rows to train on and rows to evaluate on, which the indicator column selects; None without such a column."""
-    train = WorkerRows.empty(columns)
-    valid = None if columns.indicator is None else WorkerRows.empty(columns)
+    train = WorkerRows(columns)
+    valid = None if columns.indicator is None else WorkerRows(columns)
     for batch in batches:
         if valid is None:
             train.add(batch)

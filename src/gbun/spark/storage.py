@@ -68,18 +68,14 @@ class _Reader(MLReader):  # type: ignore[type-arg]
         instance._set(**{name: values.pop(name) for name in [n for n, value in values.items() if value is None]})
         DefaultParamsReader.getAndSetParams(instance, metadata)
         if not hasattr(instance, "fit"):
-            instance._content = self._read_content(path)
-            instance._booster = model_from_bytes(instance._content, f"{path}/{MODEL_FILE}")
+            file = f"{path}/{MODEL_FILE}"
+            hadoop_path, file_system = _hadoop_path(self.sparkSession.sparkContext, file)
+            if not file_system.exists(hadoop_path):
+                raise ValueError(f"{path} has no {MODEL_FILE}: it was not written completely")
+            (row,) = self.sparkSession.read.format("binaryFile").load(file).select("content").collect()
+            instance._content = bytes(row[0])
+            instance._booster = model_from_bytes(instance._content, file)
         return instance
-
-    def _read_content(self, path: str) -> bytes:
-        file, row = f"{path}/{MODEL_FILE}", None
-        hadoop_path, file_system = _hadoop_path(self.sparkSession.sparkContext, file)
-        if file_system.exists(hadoop_path):
-            row = self.sparkSession.read.format("binaryFile").load(file).select("content").first()
-        if row is None:
-            raise ValueError(f"{path} has no {MODEL_FILE}: it was not written completely")
-        return bytes(row[0])
 
 
 def _hadoop_path(context: Any, path: str) -> tuple[Any, Any]:

@@ -221,9 +221,10 @@ def find_local_address(hosts: Sequence[str], rank: int) -> str:
 
 def _train_on_batches(batches: Iterable[Any], collective: Collective, job: TrainingJob) -> Outcome:
     train_rows, valid_rows = run_or_raise_everywhere(collective, lambda: read_batches(batches, job.columns))
+    n_train, n_valid = train_rows.n_rows, 0 if valid_rows is None else valid_rows.n_rows
     if valid_rows is not None:
-        n_rows, indicator = [train_rows.n_rows, valid_rows.n_rows], job.columns.indicator
-        decide_at_root(collective, n_rows, lambda row_counts: _check_split(row_counts, indicator))
+        indicator = job.columns.indicator
+        decide_at_root(collective, [n_train, n_valid], lambda row_counts: _check_split(row_counts, indicator))
     dense = True
     if isinstance(train_rows.features, VectorReader):
         dense = decide_at_root(collective, train_rows.features.layout_stats(), VectorReader.is_dense)
@@ -233,8 +234,8 @@ def _train_on_batches(batches: Iterable[Any], collective: Collective, job: Train
     callbacks: list[Callback] = [history, progress]
     if path is not None:
         callbacks.append(Checkpoint(path, job.checkpoint_every))
-    data = _dataset(train_rows, dense)
-    evals = {} if valid_rows is None else {VALIDATION: _dataset(valid_rows, dense)}
+    data = Dataset(*train_rows.take(dense))
+    evals = {} if valid_rows is None else {VALIDATION: Dataset(*valid_rows.take(dense))}
     try:
         model = train(
             job.parameters, data, evals=evals, callbacks=callbacks, task=job.task, resume=path, collective=collective
@@ -243,8 +244,8 @@ def _train_on_batches(batches: Iterable[Any], collective: Collective, job: Train
         progress.close()
     return Outcome(
         collective.rank,
-        train_rows.n_rows,
-        0 if valid_rows is None else valid_rows.n_rows,
+        n_train,
+        n_valid,
         resumed_rounds=history.n_resumed,
         checkpoint=str(path) if is_root and path is not None else None,
         progress_error=progress.progress_error,
@@ -260,10 +261,6 @@ def _check_split(row_counts: Sequence[Any], indicator: str | None) -> None:
         raise ValueError(f"validationIndicatorCol={indicator!r} is true in every row: none is left to train on")
     if n_train and not n_valid:
         raise ValueError(f"validationIndicatorCol={indicator!r} is true in no row: none is left to evaluate on")
-
-
-def _dataset(rows: WorkerRows, dense: bool) -> Dataset:
-    return Dataset(rows.features.take_rows(dense), rows.take_target(), rows.take_weight())
 
 
 # Checkpoints
