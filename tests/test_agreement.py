@@ -29,31 +29,43 @@ from tests.share_cases import (
     take,
 )
 
+
+def read_alone(X, y, **options):
+    return read_problem(Parameters(**options.pop("parameters", {})), Dataset(X, y), options.pop("evals", {}), **options)
+
+
+def assert_shares_of(single, rows, problems):
+    """Check that the problem of each worker is that of one worker with all rows, for the rows of its share."""
+    for some, problem in zip(rows, problems, strict=True):
+        indices = np.array(some, dtype=int)
+        assert problem.schema == single.schema
+        assert problem.collective.size == len(problems)
+        assert_same_features(problem.shard.features, single.shard.features.take(indices))
+        assert (problem.target.task, problem.target.objective) == (single.target.task, single.target.objective)
+        assert_same_classes(problem.target.classes, single.target.classes)
+        for local, expected in ((problem.target.y, single.target.y), (problem.shard.y, single.shard.y)):
+            np.testing.assert_array_equal(local, expected[indices])
+            assert local.dtype == np.float64
+            assert local.ndim == expected.ndim
+
+
 # Features
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("form", FORMS)
 def test_features_of_shares_are_those_of_all_rows(form, size):
-    single = read_problem(Parameters(), Dataset(FORMS[form], Y), {}, collective=Solo())
+    single = read_alone(FORMS[form], Y, collective=Solo())
     assert_same_features(single.shard.features, ingest(FORMS[form])[0])
     for seed in range(3):
         rows, shares = divide((FORMS[form], Y), size, seed)
-        for indices, problem in zip(rows, read_shares(shares), strict=True):
-            assert problem.schema == single.schema
-            assert problem.collective.size == size
-            assert_same_features(problem.shard.features, single.shard.features.take(indices))
-            np.testing.assert_array_equal(problem.shard.y, Y[indices])
+        assert_shares_of(single, rows, read_shares(shares))
 
 
 def test_64_workers_and_few_rows():
     data = FRAME[:20], np.array(CITY[:4] * 5)
-    single = read_problem(Parameters(), Dataset(*data), {})
     rows, shares = divide(data, 64)
-    for indices, problem in zip(rows, read_shares(shares), strict=True):
-        assert problem.schema == single.schema
-        assert_same_features(problem.shard.features, single.shard.features.take(indices))
-        assert_same_classes(problem.target.classes, single.target.classes)
+    assert_shares_of(read_alone(*data), rows, read_shares(shares))
 
 
 EMPTY = {
@@ -71,13 +83,9 @@ EMPTY = {
 @pytest.mark.parametrize("form", ["array", "csr", "pandas", "categories", "dicts", "tokens"])
 @pytest.mark.parametrize("empty", EMPTY.values(), ids=EMPTY)
 def test_empty_share_of_any_form_takes_the_form_of_the_others(form, empty):
-    single = read_problem(Parameters(), Dataset(FORMS[form], Y), {})
-    for first, second in (((empty, []), (FORMS[form], Y)), ((FORMS[form], Y), (empty, np.zeros((0, 1))))):
-        for problem in read_shares([first, second]):
-            assert problem.schema == single.schema
-            assert problem.shard.n_rows in (0, N)
-            rows = np.arange(problem.shard.n_rows)
-            assert_same_features(problem.shard.features, single.shard.features.take(rows))
+    single, rows = read_alone(FORMS[form], Y), (range(0), range(N))
+    assert_shares_of(single, rows, read_shares([(empty, []), (FORMS[form], Y)]))
+    assert_shares_of(single, rows[::-1], read_shares([(FORMS[form], Y), (empty, np.zeros((0, 1)))]))
 
 
 def trim(X):
@@ -89,17 +97,16 @@ def trim(X):
 @pytest.mark.parametrize("size", SIZES)
 def test_sparse_shares_have_as_many_columns_as_the_widest(size):
     X = scipy.sparse.csr_array(np.diag([0.0, 0.0, *range(1, 9), 0.0])[:, :10])
-    y, single = np.arange(11.0), read_problem(Parameters(), Dataset(X, np.arange(11.0)), {})
+    y, single = np.arange(11.0), read_alone(X, np.arange(11.0))
     rows, shares = divide((X, y), size)
     shares = [(trim(x), t) for x, t in shares]
     assert size == 1 or len({x.shape[1] for x, _ in shares}) > 1
     assert trim(X[:2]).shape == (2, 0)  # a share may have rows and no column
     shares.append((trim(X[:2]), y[:2]))
     found = read_shares(shares, [{"t": share} for share in shares])
-    for indices, problem in zip([*rows, [0, 1]], found, strict=True):
-        assert problem.schema == single.schema
-        for shard in (problem.shard, problem.shards["t"]):
-            assert_same_features(shard.features, single.shard.features.take(np.array(indices, dtype=int)))
+    assert_shares_of(single, [*rows, [0, 1]], found)
+    for problem in found:
+        assert_same_features(problem.shards["t"].features, problem.shard.features)
 
 
 def test_sparse_share_of_an_evaluation_set_may_be_narrow_where_training_was_dense():
@@ -140,12 +147,10 @@ def test_column_of_a_frame_is_numbers_or_categories_on_all_workers(shares, categ
         X["z"] = pd.Series([None if pd.isna(v) else str(v).removesuffix(".0") for v in values], dtype=object)
     else:
         X["z"] = np.concatenate([part["z"].to_numpy(float, na_value=np.nan) for part in parts])
-    expected, schema = ingest(X)
-    assert (schema.kind == "frame") == categorical
+    single = read_alone(X, Y[:6])
+    assert (single.schema.kind == "frame") == categorical
     found = read_shares([(parts[0], Y[:3]), ([], []), (parts[1], Y[3:6])])
-    for problem, rows in zip(found, (range(3), range(0), range(3, 6)), strict=True):
-        assert problem.schema == schema
-        assert_same_features(problem.shard.features, expected.take(np.array(rows, dtype=int)))
+    assert_shares_of(single, (range(3), range(0), range(3, 6)), found)
 
 
 def test_share_of_an_evaluation_set_may_miss_a_column():
@@ -208,19 +213,13 @@ TARGETS = {
 @pytest.mark.parametrize(("y", "task", "parameters"), TARGETS.values(), ids=TARGETS)
 def test_targets_of_shares_are_those_of_all_rows(y, task, parameters, size):
     X = NUMBERS
-    single = read_problem(Parameters(**parameters), Dataset(X, y), {"t": Dataset(X, y)}, task=task)
+    single = read_alone(X, y, parameters=parameters, evals={"t": Dataset(X, y)}, task=task)
     for seed in range(2):
         rows, shares = divide((X, y), size, seed)
         sets = [{"t": (X[::-1], take(y, range(N - 1, -1, -1)))}] + [{"t": ([], [])}] * (size - 1)
-        for indices, problem in zip(rows, read_shares(shares, sets, task, **parameters), strict=True):
-            assert problem.target.task == single.target.task
-            assert problem.target.objective == single.target.objective
-            assert_same_classes(problem.target.classes, single.target.classes)
-            for local, expected in ((problem.target.y, single.target.y), (problem.shard.y, single.shard.y)):
-                np.testing.assert_array_equal(local, expected[indices])
-                assert local.dtype == np.float64
-                assert local.ndim == expected.ndim
-            assert problem.shards["t"].y.shape[1:] == single.shard.y.shape[1:]
+        found = read_shares(shares, sets, task, **parameters)
+        assert_shares_of(single, rows, found)
+        assert {problem.shards["t"].y.shape[1:] for problem in found} == {single.shard.y.shape[1:]}
 
 
 def test_classes_are_those_of_all_workers():
@@ -245,12 +244,9 @@ KINDS = {
 
 @pytest.mark.parametrize(("shares", "task"), KINDS.values(), ids=KINDS)
 def test_type_of_targets_is_that_of_the_concatenated_shares(shares, task):
-    single = read_problem(Parameters(), Dataset(NUMBERS[:4], np.concatenate(shares)), {}, task=task)
-    found = read_shares([(NUMBERS[:2], shares[0]), (NUMBERS[:2], shares[1]), ([], [])], task=task)
-    for problem, rows in zip(found, ([0, 1], [2, 3], []), strict=True):
-        assert problem.target.task == single.target.task
-        assert_same_classes(problem.target.classes, single.target.classes)
-        np.testing.assert_array_equal(problem.target.y, single.target.y[rows])
+    single = read_alone(NUMBERS[:4], np.concatenate(shares), task=task)
+    found = read_shares([(NUMBERS[:2], shares[0]), (NUMBERS[2:4], shares[1]), ([], [])], task=task)
+    assert_shares_of(single, ([0, 1], [2, 3], []), found)
 
 
 def test_weights_may_be_zero_on_a_worker_and_margins_missing_on_an_empty_one():
@@ -269,11 +265,10 @@ def test_model_is_continued_by_all_workers():
     X, y = NUMBERS, np.array(["a", "b", "c"])[np.arange(N) % 3]
     for form in (np.asarray, scipy.sparse.csr_array):
         initial = gbun.train({"n_neurons": 4, "init": "constant"}, (form(X), y), 1)
+        single = read_alone(form(X), y)
+        assert single.schema == initial.description.schema
         found = read_shares([(form(X[:3]), y[:3]), ([], []), (form(X[3:]), y[3:])], initial=initial)
-        for problem, rows in zip(found, (range(3), range(0), range(3, N)), strict=True):
-            assert problem.schema == initial.description.schema
-            assert_same_classes(problem.target.classes, initial.classes)
-            assert_same_features(problem.shard.features, ingest(form(X))[0].take(np.array(rows, dtype=int)))
+        assert_shares_of(single, (range(3), range(0), range(3, N)), found)
 
 
 def test_all_workers_use_the_seed_of_the_root():

@@ -105,7 +105,7 @@ class Pipeline:
         sent = self.collective.start_sum(message.vector, root=0, wire=message.wire)
         if t < self.last:
             self.next_sums = self._forward(t + 2)
-        self.sums = message.split(sent())
+        self.sums = message.split(sent())  # complete at the root
 
     def _first_partition(self, t: int) -> Partition:
         """Make the partition of the first round at the root, as those of later rounds."""
@@ -119,19 +119,20 @@ class Pipeline:
 
     def evaluations(self) -> Evaluations:
         """Compute the metrics from their sums, at the root."""
-        assert self.sums is not None
         self.totals = self.sums[len(self.sums) - len(self.metrics) :]
         values = iter(zip(self.metrics, self.totals, strict=True))
         return {e.name: {m.name: m.value(total) for m, total in (next(values) for _ in ms)} for e, ms in self.evaluated}
 
     def solve(self, callbacks: CallbackRunner) -> RoundUpdate:
         """Solve for the head of the round and make the partition of the next, at the root."""
-        assert self.sums is not None
         assert self.partition is not None
         callbacks.before_round(self.run, self.t)
         gram, B, curvature, next_sums = self.sums[:4]
         equations = NormalEquations.from_packed(gram, B, curvature, self.diagonal)
-        solution = solve_round(self.run, equations, self._rounding())
+        exactness = self.run.rows.rounding
+        if exactness is not None:  # the sums were rounded on their way, too
+            exactness = max(exactness, rounding(self.collective.transport) * math.sqrt(self.collective.size))
+        solution = solve_round(self.run, equations, exactness)
         following = None
         if self.t + 1 < self.last:
             following = self.learner.complete(self.t + 1, next_sums, self.run.rows.totals)
@@ -139,13 +140,6 @@ class Pipeline:
         return RoundUpdate(
             self.partition, *solution, self.learner.to_array(following), np.concatenate([np.zeros(0), *hints])
         )
-
-    def _rounding(self) -> float | None:
-        """How exact the normal equations are after they travelled to the root; None: as float64 is."""
-        local = self.run.rows.rounding
-        if local is None:
-            return None
-        return max(local, rounding(self.collective.transport) * math.sqrt(self.collective.size))
 
     def empty_update(self) -> RoundUpdate:
         """Return an update that only has the right shapes: the root has the sums."""
@@ -178,9 +172,9 @@ class Message:
     def vector(self) -> FloatArray:
         return np.concatenate([np.zeros(0), *(part.ravel() for part in self.parts)])
 
-    def split(self, vector: FloatArray) -> list[FloatArray] | None:
-        """Return the arrays in a sum of such vectors; None on workers to which no sum came back."""
-        if len(vector) != sum(part.size for part in self.parts) or not self.parts:
-            return [] if not self.parts else None
-        ends = np.cumsum([part.size for part in self.parts])
+    def split(self, vector: FloatArray) -> list[FloatArray]:
+        """Return the arrays in a sum of such vectors; none on workers to which no sum came back."""
+        ends = np.cumsum([part.size for part in self.parts], dtype=int)
+        if not len(ends) or len(vector) != ends[-1]:
+            return []
         return [v.reshape(p.shape) for v, p in zip(np.split(vector, ends[:-1]), self.parts, strict=True)]

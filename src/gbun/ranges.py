@@ -17,14 +17,14 @@ class Interval:
 
     low: float
     high: float
-    closed: Literal["both", "left", "right", "neither"] = "both"
+    closed: Literal["both", "right", "neither"] = "both"
     integral: bool = False
     optional: bool = False
 
     def __str__(self) -> str:
         kind = "an integer" if self.integral else "a number"
-        left = "[" if self.closed in ("both", "left") else "("
-        right = "]" if self.closed in ("both", "right") and math.isfinite(self.high) else ")"
+        left = "[" if self.closed == "both" else "("
+        right = "]" if self.closed != "neither" and math.isfinite(self.high) else ")"
         suffix = " or None" if self.optional else ""
         return f"{kind} in {left}{self.low:g}, {self.high:g}{right}{suffix}"
 
@@ -33,30 +33,26 @@ class Interval:
             return self.optional
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             return False
-        number = float(value)
         if self.integral and not isinstance(value, numbers.Integral):
             return False
-        above = number >= self.low if self.closed in ("both", "left") else number > self.low
-        below = number <= self.high if self.closed in ("both", "right") else number < self.high
-        return above and below
+        number = float(value)
+        above = number >= self.low if self.closed == "both" else number > self.low
+        return above and (number < self.high if self.closed == "neither" else number <= self.high)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few names; `objects` also admits a function or an object of the user, `optional` admits None."""
+    """One of a few names; `objects` also admits a function or an object of the user."""
 
     names: tuple[str, ...]
     objects: bool = False
-    optional: bool = False
+    optional = False
 
     def __str__(self) -> str:
-        more = (" or an object of your own" if self.objects else "") + (" or None" if self.optional else "")
-        return "one of " + ", ".join(repr(name) for name in self.names) + more
+        return "one of " + ", ".join(map(repr, self.names)) + (" or an object of your own" if self.objects else "")
 
     def admits(self, value: object) -> bool:
-        if isinstance(value, str):
-            return value in self.names
-        return self.optional if value is None else self.objects
+        return value in self.names if isinstance(value, str) else self.objects and value is not None
 
 
 UNITS = {"": 1, "B": 1} | {

@@ -39,11 +39,12 @@ class Target:
             array = np.zeros((0, *self.y.shape[1:]), dtype=np.float64 if self.classes is None else self.classes.dtype)
         if self.classes is not None:
             return run_or_raise_everywhere(collective, lambda: self._encode_classes(array, name))
-        values = run_or_raise_everywhere(collective, lambda: to_numbers(array, name))
+        values = run_or_raise_everywhere(collective, lambda: self._encode_numbers(array, name))
         check_magnitude(values, name, collective)
-        return run_or_raise_everywhere(collective, lambda: self._check_shape(values, name))
+        return values
 
-    def _check_shape(self, values: FloatArray, name: str) -> FloatArray:
+    def _encode_numbers(self, array: NDArray[Any], name: str) -> FloatArray:
+        values = to_numbers(array, name)
         if values.shape[1:] != self.y.shape[1:]:
             raise ValueError(
                 f"{name} must have shape (n{', ' if values.ndim > 1 else ''}...) as in training, got {values.shape}"
