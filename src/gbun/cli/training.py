@@ -86,11 +86,6 @@ class TrainCommand:
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar and no notes.")] = False
     parameters: Parameters
 
-    def run(self) -> None:
-        """Train, with the other workers if there are any; the root writes the model and prints the summary."""
-        with join_workers(self.timeout, self.transport.value) as collective:
-            self._train(collective)
-
     def callbacks(self) -> list[Callback]:
         """Make the callbacks of these options; wrong values are usage errors."""
         if self.checkpoint is None and self.checkpoint_every is not None:
@@ -105,6 +100,11 @@ class TrainCommand:
             except ValueError as error:
                 raise typer.BadParameter(str(error), param_hint="--time-budget") from None
         return callbacks
+
+    def run(self) -> None:
+        """Train, with the other workers if there are any; the root writes the model and prints the summary."""
+        with join_workers(self.timeout, self.transport.value) as collective:
+            self._train(collective)
 
     def _train(self, collective: Collective) -> None:
         from gbun.problem import Dataset

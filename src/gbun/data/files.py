@@ -73,14 +73,6 @@ def read_table(
     are the table, and a share may be empty. Text must not be compressed, and a .csv must not have a double quote below
     its names, as quotes may enclose a line end. A share knows its own rows only: its columns in svmlight end at its
     largest id, and pandas infers the types of a .csv from its rows, so one share may have numbers and another strings.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "fruit.csv")
-    ...     _ = path.write_text("size,colour,kind\\n3,red,apple\\n1,blue,plum\\n")
-    ...     table = read_table(path, "kind")
-    >>> table.feature_names, table.y
-    (('size', 'colour'), array(['apple', 'plum'], dtype=object))
     """
     path = Path(path)
     form = _detect_format(path)

@@ -29,16 +29,6 @@ def read_svmlight(path: PathLike, share: Share = WHOLE_FILE) -> tuple[scipy.spar
 
     `share` = (rank, size) reads the lines that begin in one worker's part of the bytes. A share may have no rows, its
     columns end at its largest id, and the file must not be compressed.
-
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "rows.svm")
-    ...     _ = path.write_text("1 3:0.5 9:2  # first\\n-1 qid:4 4611686018427387904:1\\n")
-    ...     X, y = read_svmlight(path)
-    >>> y
-    array([ 1., -1.])
-    >>> X.shape == (2, 2**62 + 1), X.indices[:2], X.data
-    (True, array([3, 9]), array([0.5, 2. , 1. ], dtype=float32))
     """
     check_share(share)
     rows = _RowBuffers()

@@ -35,16 +35,6 @@ def assign_files(paths: Paths, rank: int, size: int) -> list[tuple[Path, Share]]
     patterns leave out empty files and names that begin with '.' or '_'.
 
     A path with {rank}, or {rank:05} for leading zeros, is a file of that worker alone; other workers need not see it.
-
-    >>> assign_files("rows-{rank:02}.svm", 3, 8)[0][0].name
-    'rows-03.svm'
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for name, length in (("a.svm", 100), ("b.svm", 200)):
-    ...         _ = Path(folder, name).write_text("1" * length)
-    ...     shares = [assign_files(folder, rank, 3) for rank in range(3)]
-    >>> [[(path.name, share) for path, share in worker] for worker in shares]
-    [[('a.svm', (0, 1))], [('b.svm', (0, 2))], [('b.svm', (1, 2))]]
     """
     check_share((rank, size))
     files, is_per_rank = _expand_paths(paths, rank)
@@ -152,8 +142,15 @@ def _find_files(path: Path) -> list[Path]:
 
 
 def _join_tables(paths: Sequence[Path], tables: Sequence[Table]) -> Table:
+    first, wanted = tables[0], _describe_table(tables[0])
     for path, table in zip(paths[1:], tables[1:], strict=True):
-        _check_alike(paths[0], tables[0], path, table)
+        if (layout := _describe_table(table)) != wanted:
+            raise ValueError(f"{path}: got {layout}, expected {wanted}, as {paths[0]} has; write the files alike")
+        if table.feature_names != first.feature_names:
+            has, needs = table.feature_names or (), first.feature_names or ()
+            missing, new = [name for name in needs if name not in has], [name for name in has if name not in needs]
+            how = f"missing {missing[:5]}, new {new[:5]}" if missing or new else "the same in another order"
+            raise ValueError(f"{path}: got other columns ({how}), expected those of {paths[0]}; write the files alike")
     matrices: list[Any] = [table.X for table in tables]
     if scipy.sparse.issparse(matrices[0]):
         width = max(X.shape[1] for X in matrices)
@@ -163,31 +160,19 @@ def _join_tables(paths: Sequence[Path], tables: Sequence[Table]) -> Table:
         X = np.concatenate(matrices)
     else:
         X = _join_frames(paths, matrices)
-    # All tables have y and weight, or none has: _check_alike.
+    # All tables have y and weight, or none has: their descriptions are the same.
     ys = [table.y for table in tables if table.y is not None]
     weights = [table.weight for table in tables if table.weight is not None]
     if ys:
         _check_one_kind(paths, "y", ys)
     y, weight = (np.concatenate(parts) if parts else None for parts in (ys, weights))
-    return Table(X, y, weight, tables[0].feature_names)
-
-
-def _check_alike(first: Path, expected: Table, path: Path, got: Table) -> None:
-    layout, wanted = map(_describe_table, (got, expected))
-    if layout != wanted:
-        raise ValueError(f"{path}: got {layout}, expected {wanted}, as {first} has; write the files alike")
-    if got.feature_names != expected.feature_names:
-        has, needs = got.feature_names or (), expected.feature_names or ()
-        missing, new = [name for name in needs if name not in has], [name for name in has if name not in needs]
-        how = f"missing {missing[:5]}, new {new[:5]}" if missing or new else "the same in another order"
-        raise ValueError(f"{path}: got other columns ({how}), expected those of {first}; write the files alike")
+    return Table(X, y, weight, first.feature_names)
 
 
 def _describe_table(table: Table) -> str:
+    rows = "named columns" if table.feature_names is not None else f"rows of {table.X.shape[1]} columns"
     if scipy.sparse.issparse(table.X):
         rows = "sparse rows"
-    else:
-        rows = "named columns" if table.feature_names is not None else f"rows of {table.X.shape[1]} columns"
     y, weight = ("without" if part is None else "with" for part in (table.y, table.weight))
     return f"{rows} {y} y and {weight} weight"
 
