@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from rich.console import Console
 
 from gbun.datasets import make_clicks
 
@@ -81,7 +80,6 @@ class Options:
     data: Path | None
     threads: int
     quick: bool
-    console: Console
     device: str = "cpu"
 
     def rows(self, n: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
 from multiprocessing import get_context
@@ -192,16 +192,13 @@ def start_all(workers: Mapping[str, Callable[[], Worker]]) -> Iterator[tuple[dic
     their process. All of them end with the context."""
     alive: dict[str, Worker] = {}
     failed: dict[str, str] = {}
-    try:
+    with ExitStack() as stack:
         for name, start in workers.items():
             try:
-                alive[name] = start()
+                alive[name] = stack.enter_context(start())
             except Failed as failure:
                 failed[name] = str(failure)
         yield alive, failed
-    finally:
-        for worker in alive.values():
-            worker.close()
 
 
 def take_turns(

@@ -65,14 +65,11 @@ def lightgbm(source: Source, num_leaves: int, n_threads: int) -> Iterator[Built]
     import lightgbm
 
     X, y = source.load()
-    before = peak_megabytes(reset=True)
     settings = {"num_leaves": num_leaves, "num_threads": n_threads, "verbosity": -1}
     settings |= _objective("binary", "multiclass", y)
-    began = perf_counter()
-    data = lightgbm.Dataset(as_csr(X), y, params=settings).construct()
-    setup = perf_counter() - began
-    booster = lightgbm.Booster(settings, data)
-    yield _warm_up({"round": booster.update}, {"setup": setup, "megabytes before": before})
+    with _clock_setup() as facts:
+        data = lightgbm.Dataset(as_csr(X), y, params=settings).construct()
+    yield _warm_up({"round": lightgbm.Booster(settings, data).update}, facts)
 
 
 @contextmanager
@@ -81,15 +78,12 @@ def xgboost(source: Source, max_depth: int, n_threads: int) -> Iterator[Built]:
     import xgboost
 
     X, y = source.load()
-    before = peak_megabytes(reset=True)
-    began = perf_counter()
-    data = xgboost.QuantileDMatrix(as_csr(X), y, nthread=n_threads)
-    setup = perf_counter() - began
     settings = {"tree_method": "hist", "max_depth": max_depth, "nthread": n_threads}
     settings |= _objective("binary:logistic", "multi:softprob", y)
+    with _clock_setup() as facts:
+        data = xgboost.QuantileDMatrix(as_csr(X), y, nthread=n_threads)
     booster, numbers = xgboost.Booster(settings, [data]), count()
-    units = {"round": lambda: booster.update(data, next(numbers))}
-    yield _warm_up(units, {"setup": setup, "megabytes before": before})
+    yield _warm_up({"round": lambda: booster.update(data, next(numbers))}, facts)
 
 
 @contextmanager
@@ -99,11 +93,17 @@ def unfused(source: Source, n_neurons: int, n_threads: int) -> Iterator[Built]:
     X, y = source.load()
     with thread_pool(n_threads) as pool:
         check(X[:FEW], y[:FEW], pool)
-        before = peak_megabytes(reset=True)
-        began = perf_counter()
-        prototype = Unfused(X, y, n_neurons, pool)
-        setup = perf_counter() - began
-        yield _warm_up({"round": prototype.add_round}, {"setup": setup, "megabytes before": before})
+        with _clock_setup() as facts:
+            prototype = Unfused(X, y, n_neurons, pool)
+        yield _warm_up({"round": prototype.add_round}, facts)
+
+
+@contextmanager
+def _clock_setup() -> Iterator[dict[str, Any]]:
+    """Facts: the peak of memory before the block, and its seconds."""
+    facts, began = {"megabytes before": peak_megabytes(reset=True)}, perf_counter()
+    yield facts
+    facts["setup"] = perf_counter() - began
 
 
 def _warm_up(units: Mapping[str, Callable[[], Any]], facts: dict[str, Any]) -> Built:
@@ -125,37 +125,29 @@ def predict_rows(source: Source, learner: str, rounds: int, n_threads: int) -> I
     """A unit that predicts all rows but a sixth, with a model of that sixth."""
     X, y = source.load()
     n = X.shape[0] // TRAINING_SHARE
-    predict = PREDICTORS[learner](X[:n], y[:n], X[n:], rounds, n_threads)
+    X, y, X_new = X[:n], y[:n], X[n:]
+    if learner == "gbun":
+        settings = {"objective": "logistic", "n_neurons": 64, "n_jobs": n_threads}
+        model = train(settings, (X, y), rounds, task="classification")
+        model.predict_proba(X_new[:FEW], n_jobs=n_threads)
+        predict = partial(model.predict_proba, X_new, n_jobs=n_threads)
+    elif learner == "LightGBM":
+        import lightgbm
+
+        settings = {"objective": "binary", "num_leaves": 64, "num_threads": n_threads, "verbosity": -1}
+        model = lightgbm.train(settings, lightgbm.Dataset(as_csr(X), y), rounds)
+        predict = partial(model.predict, as_csr(X_new), num_threads=n_threads)
+    else:
+        import xgboost
+
+        settings = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 6, "nthread": n_threads}
+        model = xgboost.train(settings, xgboost.QuantileDMatrix(as_csr(X), y, nthread=n_threads), rounds)
+        rows = as_csr(X_new)
+
+        def predict() -> Any:  # a DMatrix within the clock: on wide rows that is faster than `inplace_predict`
+            return model.predict(xgboost.DMatrix(rows, nthread=n_threads))
 
     def unit() -> None:
         predict()  # the result need not travel to the parent
 
     yield {"predict": unit}, {}
-
-
-def _gbun_predictor(X: Any, y: Any, X_new: Any, rounds: int, n_threads: int) -> Callable[[], Any]:
-    settings = {"objective": "logistic", "n_neurons": 64, "n_jobs": n_threads}
-    model = train(settings, (X, y), rounds, task="classification")
-    model.predict_proba(X_new[:1000], n_jobs=n_threads)
-    return lambda: model.predict_proba(X_new, n_jobs=n_threads)
-
-
-def _lightgbm_predictor(X: Any, y: Any, X_new: Any, rounds: int, n_threads: int) -> Callable[[], Any]:
-    import lightgbm
-
-    settings = {"objective": "binary", "num_leaves": 64, "num_threads": n_threads, "verbosity": -1}
-    model, rows = lightgbm.train(settings, lightgbm.Dataset(as_csr(X), y), rounds), as_csr(X_new)
-    return lambda: model.predict(rows, num_threads=n_threads)
-
-
-def _xgboost_predictor(X: Any, y: Any, X_new: Any, rounds: int, n_threads: int) -> Callable[[], Any]:
-    """Through a DMatrix, which is made within the clock: on wide rows that is faster than `inplace_predict`."""
-    import xgboost
-
-    settings = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 6, "nthread": n_threads}
-    model = xgboost.train(settings, xgboost.QuantileDMatrix(as_csr(X), y, nthread=n_threads), rounds)
-    rows = as_csr(X_new)
-    return lambda: model.predict(xgboost.DMatrix(rows, nthread=n_threads))
-
-
-PREDICTORS = {"gbun": _gbun_predictor, "LightGBM": _lightgbm_predictor, "XGBoost": _xgboost_predictor}

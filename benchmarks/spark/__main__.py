@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def measure_parts(bench: Bench, args: argparse.Namespace, folder: Path, console: Console) -> Iterator[report.Row]:
-    options = Options(args.data, 1, args.quick, Console())
+    options = Options(args.data, 1, args.quick)
     source = real(options, "book_crossing") or kdd12_sub(options)
     X, y = source.load()
     indices = train_test_split(np.arange(X.shape[0]), test_size=0.2, random_state=0, stratify=y)

@@ -25,7 +25,7 @@ def main() -> None:
     args = arguments()
     warnings.filterwarnings("ignore", module="lightgbm|xgboost|sklearn")
     console = Console(width=200)
-    options = Options(args.data, args.threads, args.quick, console, args.device)
+    options = Options(args.data, args.threads, args.quick, args.device)
     output = report.output_folder(args)
     parts = report.read(output / "speed.json")
     for name in args.only or (["devices"] if args.device != "cpu" else [part for part in PARTS if part != "devices"]):

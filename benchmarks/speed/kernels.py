@@ -9,7 +9,6 @@ it needs. Calling it alone on one chunk would leave out just these.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -52,31 +51,23 @@ SETS = ("news20_binary", "book_crossing", "imdb", "rcv1_binary")
 WIDE = 512  # K of a second measurement, on the first set alone
 
 
-@dataclass(frozen=True)
-class Peaks:
-    """Of all threads together, in a second."""
-
-    flops: float
-    weights: float
-
-
 def run(options: Options) -> list[Row]:
     with thread_pool(options.threads) as pool:
-        peaks = measure_peaks(pool)
-        found = [
-            {"table": "kernels: peaks of this machine", "peak": "float32 product", "per second": peaks.flops},
-            {"table": "kernels: peaks of this machine", "peak": "hashed weights", "per second": peaks.weights},
-        ]
+        flops, weights = measure_peaks(pool)
+        peaks = {"float32 product": flops, "hashed weights": weights}
+        table = {"table": "kernels: peaks of this machine"}
+        found = [{**table, "peak": name, "per second": rate} for name, rate in peaks.items()]
         for K in options.pick(GRAM_SIZES, GRAM_SIZES[:1]):
-            found.append(gram_row(K, options, pool, peaks))
-        found += product_rows(options, pool, peaks)
-        found += forward_rows(options, pool, peaks.weights)
+            found.append(gram_row(K, options, pool, flops))
+        found += product_rows(options, pool, flops)
+        found += forward_rows(options, pool, weights)
         for K in options.pick((64, 256, 1024), (64,)):
             found.append(softmax_row(K, options, pool))
     return found
 
 
-def measure_peaks(pool: ThreadPool) -> Peaks:
+def measure_peaks(pool: ThreadPool) -> tuple[float, float]:
+    """Operations of a product, and hashed weights, of all threads together in a second."""
     A = np.random.default_rng(0).random((2048, 2048), dtype=np.float32)
     B, C = A.copy(), np.empty_like(A)
     states, features = np.arange(hashed.TILE, dtype=np.uint32), np.arange(IN_CACHE, dtype=np.uint64)
@@ -93,9 +84,8 @@ def measure_peaks(pool: ThreadPool) -> Peaks:
     # Not in turns: BLAS threads spin for a while after a product, and would take time from the hashes.
     times = interleave({"hash": make_unit(hash_all)}, REPEATS)
     times |= interleave({"product": _with_all_blas_threads(lambda: np.matmul(A, B, out=C), pool)}, REPEATS)
-    return Peaks(
-        2.0 * 2048**3 / times["product"].best, pool.count * often * IN_CACHE * hashed.TILE / times["hash"].best
-    )
+    weights = pool.count * often * IN_CACHE * hashed.TILE
+    return 2.0 * 2048**3 / times["product"].best, weights / times["hash"].best
 
 
 @numba.njit(nogil=True)
@@ -116,7 +106,7 @@ def _with_all_blas_threads(work: Any, pool: ThreadPool) -> Unit:
     return alone
 
 
-def gram_row(K: int, options: Options, pool: ThreadPool, peaks: Peaks) -> Row:
+def gram_row(K: int, options: Options, pool: ThreadPool, peak: float) -> Row:
     n = options.rows(min(1_000_000, 2**28 // K))
     X, y = make_clicks(n, KDD12_FEATURES)
     training = prepare_training(Parameters(n_neurons=K, objective="logistic", gram_rows=1.0), Dataset(X, y), pool)
@@ -131,7 +121,7 @@ def gram_row(K: int, options: Options, pool: ThreadPool, peaks: Peaks) -> Row:
     rate = n * K * (K + 1) / seconds if seconds > 0 else None
     row = {"table": "kernels: Gram, one triangle, as the difference of second passes with and without it", "K": K}
     row |= {"rows": n, "pass with": times["all"].best, "pass without": times["none"].best}
-    return {**row, "Gflop/s": rate and rate / 1e9, "of peak": ratio(rate, peaks.flops)}
+    return {**row, "Gflop/s": rate and rate / 1e9, "of peak": ratio(rate, peak)}
 
 
 def normal_equations_seconds(training: Training, pick: Any) -> float:
@@ -142,7 +132,7 @@ def normal_equations_seconds(training: Training, pick: Any) -> float:
     return perf_counter() - began
 
 
-def product_rows(options: Options, pool: ThreadPool, peaks: Peaks) -> list[Row]:
+def product_rows(options: Options, pool: ThreadPool, peak: float) -> list[Row]:
     """Dense columns: gbun's product, which gives a row the same bits anywhere, beside BLAS's; and with few weights."""
     n, m, K, density = options.rows(64 * 4096), 256, 256, 0.1
     rng = np.random.default_rng(0)
@@ -161,7 +151,7 @@ def product_rows(options: Options, pool: ThreadPool, peaks: Peaks) -> list[Row]:
     for name, of in times.items():
         rate, speed = done[name] / of.median, ratio(times["NumPy matmul"].median, of.median)
         row = {"table": f"kernels: dense product, {n:,} x {m} by {m} x {K}; products with zero are not counted"}
-        row |= {"product": name, **of.row(), "Gflop/s": rate / 1e9, "of peak": rate / peaks.flops}
+        row |= {"product": name, **of.row(), "Gflop/s": rate / 1e9, "of peak": rate / peak}
         found.append({**row, "speed of NumPy's": speed})
     return found
 

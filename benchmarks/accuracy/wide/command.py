@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from benchmarks import report
 from benchmarks.accuracy import wide
 from benchmarks.accuracy.sets import WIDE_SETS
 from benchmarks.accuracy.wide import tables
-from benchmarks.accuracy.wide.parts import LEARNERS, PARTS, Contest, Finished, Options, list_learners
+from benchmarks.accuracy.wide.parts import LEARNERS, PARTS, Contest, Finished, list_learners
 from benchmarks.cells import Cell, Store, run
 
 ORDER = ("lightgbm", "xgboost", "logistic", "logistic_tfidf", "vowpal_wabbit", "gbun", "catboost")  # quick ones first
@@ -45,15 +46,13 @@ def make_cells(args: argparse.Namespace, store: Store) -> Iterator[Cell]:
     def find(*names: str) -> Finished:
         return next((dict(one.found) for one in store.all() if one.name == " ".join(names)), {})
 
-    options = Options(args.limit, args.budget, find)
-    for part in args.parts:
-        for data in args.sets:
-            for learner in list_learners(part, data, args.learners):
-                settings = {"part": part, "data": data, "learner": learner, "threads": args.threads}
-                settings |= {"limit": args.limit, "budget": args.budget}
-                measure = partial(PARTS[part], Contest(args.data, data, learner, args.threads), options)
-                packages, module = LEARNERS[learner].packages, LEARNERS[learner].module
-                yield Cell(f"{part} {data} {learner}", settings, measure, packages, [module])
+    for part, data in product(args.parts, args.sets):
+        for learner in list_learners(part, data, args.learners):
+            limits = {"threads": args.threads, "limit": args.limit, "budget": args.budget}
+            settings = {"part": part, "data": data, "learner": learner, **limits}
+            measure = partial(PARTS[part], Contest(args.data, data, learner, **limits), find)
+            packages, module = LEARNERS[learner].packages, LEARNERS[learner].module
+            yield Cell(f"{part} {data} {learner}", settings, measure, packages, [module])
 
 
 def arguments() -> argparse.Namespace:
@@ -67,7 +66,5 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="of every learner")
     parser.add_argument("--fresh", action="store_true", help="run cells again that are there already")
     args = parser.parse_args()
-    if not args.data.is_dir():
-        parser.error(f"--data must be a folder, got {args.data}")
     args.parts = list(PARTS) if args.part == "all" else [args.part]
     return args

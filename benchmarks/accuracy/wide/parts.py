@@ -33,31 +33,28 @@ LIGHTGBM_DEFAULT_ROUNDS, LIGHTGBM_ROUNDS, GBUN_ROUNDS, GBUN_PATIENCE = 100, 300,
 Finished = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Options:
-    """Seconds of an answer and of tuning; `find` gives what is known of a part, a set and a learner."""
-
-    limit: float
-    budget: float
-    find: Callable[[str, str, str], Finished]
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(MEMORY, self.limit)
+Find = Callable[[str, str, str], Finished]
+"""What is known of a part, a set and a learner."""
 
 
 @dataclass(frozen=True)
 class Contest:
-    """A learner on a set."""
+    """A learner on a set, with `limit` seconds for an answer and `budget` seconds of tuning."""
 
     folder: Path
     set_name: str
     learner_name: str
     threads: int
+    limit: float
+    budget: float
 
     @property
     def learner(self) -> Learner:
         return LEARNERS[self.learner_name]
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(MEMORY, self.limit)
 
     def start(self) -> tuple[Task, Rows, Rows]:
         """The task, training and test rows. A short fit on generated rows comes first, so that imports and compiled
@@ -130,26 +127,25 @@ def build_race(contest: Contest, rounds: int, settings: Settings, watch: Watch) 
     yield {"train": train_on}, {}
 
 
-def defaults(contest: Contest, options: Options) -> Finished:
-    """Every learner with its defaults."""
-    return refit(contest, {}, options)
+def fit_defaults(contest: Contest, find: Find) -> Finished:
+    return refit(contest, {})
 
 
-def tune(contest: Contest, options: Options) -> Finished:
+def tune(contest: Contest, find: Find) -> Finished:
     """The best of the candidates that the budget has time for, trained on all rows."""
-    attempts = search(contest, options)
+    attempts = search(contest)
     judged = [attempt for attempt in attempts if attempt["validation"] is not None]
     if not judged:
         return {"attempts": attempts, "note": attempts[0]["note"]}
     best = max(judged, key=lambda attempt: attempt["validation"])  # the first of equals
-    found = refit(contest, best["refit"], options)
+    found = refit(contest, best["refit"])
     return {"validation": best["validation"], "settings": best["refit"], **found, "attempts": attempts}
 
 
-def search(contest: Contest, options: Options) -> list[dict[str, Any]]:
+def search(contest: Contest) -> list[dict[str, Any]]:
     """Candidates in turn until the budget is spent; one that fails costs its seconds and a new process."""
     attempts: list[dict[str, Any]] = []
-    left, worker = options.budget, None
+    left, worker = contest.budget, None
     try:
         for settings in CANDIDATES[contest.learner_name]:
             if left <= 0:
@@ -157,11 +153,10 @@ def search(contest: Contest, options: Options) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"settings": settings, "validation": None}
             began = None
             try:
-                worker = worker or Worker(build_search, contest, left, limits=options.limits)
+                worker = worker or Worker(build_search, contest, left, limits=contest.limits)
                 began = perf_counter()
-                _, (row["validation"], row["refit"]) = worker.ask(
-                    "attempt", left + GRACE * options.budget, settings=settings
-                )
+                _, found = worker.ask("attempt", left + GRACE * contest.budget, settings=settings)
+                row["validation"], row["refit"] = found
             except Failed as failure:
                 row["note"] = str(failure)
                 worker = worker and worker.close()
@@ -174,10 +169,10 @@ def search(contest: Contest, options: Options) -> list[dict[str, Any]]:
     return attempts
 
 
-def refit(contest: Contest, settings: Settings, options: Options) -> Finished:
+def refit(contest: Contest, settings: Settings) -> Finished:
     found: Finished = {}
     try:
-        with Worker(build_fit, contest, settings, limits=options.limits) as worker:
+        with Worker(build_fit, contest, settings, limits=contest.limits) as worker:
             found["fit"], _ = worker.ask("fit")
             found["predict"], _ = worker.ask("predict")
             found |= worker.ask("judge")[1]
@@ -186,20 +181,20 @@ def refit(contest: Contest, settings: Settings, options: Options) -> Finished:
     return found
 
 
-def race(contest: Contest, options: Options) -> Finished:
+def race(contest: Contest, find: Find) -> Finished:
     """Seconds until LightGBM's best validation score: reading, the linear start and evaluations are counted.
 
     There are two goals: the best that LightGBM has in the 100 rounds of its defaults, and in up to 300.
     """
-    first = options.find("target", contest.set_name, "lightgbm")
+    first = find("target", contest.set_name, "lightgbm")
     if contest.learner_name == "lightgbm":
-        rounds, settings, watch = LIGHTGBM_ROUNDS, {}, Watch(LIGHTGBM_ROUNDS, options.limit)
+        rounds, settings, watch = LIGHTGBM_ROUNDS, {}, Watch(LIGHTGBM_ROUNDS, contest.limit)
     else:
         rounds, settings = GBUN_ROUNDS, {"early_stopping_rounds": GBUN_PATIENCE}
-        watch = Watch(GBUN_PATIENCE, options.limit, first.get("best", inf))
+        watch = Watch(GBUN_PATIENCE, contest.limit, first.get("best", inf))
     try:
         # It stops by itself when its time is up; the rest is for reading rows and for the last round.
-        with Worker(build_race, contest, rounds, settings, watch, limits=Limits(MEMORY, 2 * options.limit)) as worker:
+        with Worker(build_race, contest, rounds, settings, watch, limits=Limits(MEMORY, 2 * contest.limit)) as worker:
             _, watch = worker.ask("train")
     except Failed as failure:
         return {"note": str(failure)}
@@ -215,7 +210,7 @@ def race(contest: Contest, options: Options) -> Finished:
     return {**found, "goal": goal, "seconds": reached, "last_seconds": watch.seconds_to(last), **note}
 
 
-PARTS: dict[str, Callable[[Contest, Options], Finished]] = {"defaults": defaults, "tuned": tune, "target": race}
+PARTS: dict[str, Callable[[Contest, Find], Finished]] = {"defaults": fit_defaults, "tuned": tune, "target": race}
 
 
 def list_learners(part: str, set_name: str, learners: list[str]) -> list[str]:
