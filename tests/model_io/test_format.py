@@ -302,9 +302,8 @@ def test_bytes_are_read_as_files_are(tmp_path):
     ensemble, description = read_model_bytes(content, "the model of the root")
     assert_same_ensemble(ensemble, model[0])
     assert description == model[1]
-    for data, message in ((b"", "truncated: it has 0 bytes"), (content[:-1], "truncated or damaged")):
-        with pytest.raises(ValueError, match=f"^the model of the root: .*{message}"):
-            read_model_bytes(data, "the model of the root")
+    with pytest.raises(ValueError, match=r"^the model of the root: .*truncated or damaged"):
+        read_model_bytes(content[:-1], "the model of the root")
     with pytest.raises(ValueError, match="n_columns must be null or"):
         model_bytes(model[0], make_description(schema=Schema("array", 6)))
 

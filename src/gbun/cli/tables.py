@@ -65,10 +65,7 @@ def read_rows(
     """
     from gbun.data.worker_files import read_share
 
-    try:
-        table = read_share(path, *share, target=target, weight=weight, labels=labels, text=text)
-    except ImportError as error:  # a reader that is not installed; the message has the install command
-        raise ValueError(str(error)) from error
+    table = read_share(path, *share, target=target, weight=weight, labels=labels, text=text)
     if not need_labels:
         return table
     if table.y is None:
@@ -97,26 +94,24 @@ def match_columns(table: Table, path: Path, expected: ExpectedInput) -> Table:
         got = "sparse rows" if sparse else "dense columns"
         raise ValueError(f"{path}: got {got}, expected {expected}, as {expected.owner} has; convert the file")
     if table.feature_names is not None and expected.names is not None:
-        return replace(table, X=_select_columns(table, path, expected), feature_names=expected.names)
+        X = _select_columns(table.X, table.feature_names, expected.names, path, expected.owner)
+        return replace(table, X=X, feature_names=expected.names)
     if sparse and path.suffix.lower() != ".npz":
         return replace(table, X=_widen(table.X, path, expected))
     return table
 
 
-def _select_columns(table: Table, path: Path, expected: ExpectedInput) -> Any:
-    names, wanted = table.feature_names or (), expected.names or ()
+def _select_columns(X: Any, names: tuple[str, ...], wanted: tuple[str, ...], path: Path, owner: str) -> Any:
     missing = [name for name in wanted if name not in names]
     if missing:
         raise ValueError(
             f"{path}: got no column {format_list(map(repr, missing))}, expected all {len(wanted)} columns of "
-            f"{expected.owner}; add what is missing"
+            f"{owner}; add what is missing"
         )
     unknown = [name for name in names if name not in wanted]
     if unknown:
-        note = f"note: {path}: ignored {format_list(unknown)}, as {expected.owner} has no such column"
-        typer.echo(note, err=True)
-    X: Any = table.X
-    return X.set_axis([str(name) for name in X.columns], axis=1)[list(wanted)]
+        typer.echo(f"note: {path}: ignored {format_list(unknown)}, as {owner} has no such column", err=True)
+    return X.set_axis(list(names), axis=1)[list(wanted)]
 
 
 def _widen(X: Any, path: Path, expected: ExpectedInput) -> Any:
