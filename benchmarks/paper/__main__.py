@@ -10,14 +10,16 @@ other file, with summaries of the findings beside it as JSON; a browser, if ther
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -35,77 +37,10 @@ from benchmarks.paper.experiment import (
     results_folder,
 )
 from benchmarks.paper.page import Section
+from benchmarks.report import names_of
 from benchmarks.timing import Absent, Failed, describe_error
 
 NAMES = ("accuracy", "rounds", "scaling", "bandwidth", "uniformity", "classes")
-
-
-class Reporter:
-    """Runs the wanted experiments and records those with errors in `broken`."""
-
-    def __init__(self, plan: Plan, wanted: Sequence[str], console: Console) -> None:
-        self.plan, self.wanted, self.console = plan, wanted, console
-        self.broken: list[str] = []
-
-    def section(self, name: str, experiment: Experiment | Exception) -> Section:
-        """The section of an experiment, after running it if wanted; an exception is why it could not be imported."""
-        command = f"python -m benchmarks.paper.{name} {'--quick' if self.plan.quick else '--data FOLDER'}"
-        if isinstance(experiment, Exception):
-            return Section(name, name.capitalize(), reason=self._reason(name, experiment), command=command)
-        self.console.rule(experiment.title)
-        findings, absent, reason = self._findings(experiment)
-        rows, pictures = [], []
-        try:
-            rows = experiment.tables(findings)
-            pictures = experiment.draw(findings, results_folder(self.plan.given))
-        except Exception as error:
-            reason = self._reason(name, error)
-        absent += [self._hide_folders(f"{one.name}: {one.failed}") for one in findings if isinstance(one, NotRun)]
-        if absent and not reason:
-            reason = "It was not run to its end: what is known is shown."
-        measured = experiment.summarise([one for one in findings if not isinstance(one, NotRun)])
-        measured = [Finding(**one) for one in json.loads(self._hide_folders(json.dumps([*map(asdict, measured)])))]
-        rows = [{k: self._hide_folders(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
-        return Section(name, experiment.title, experiment.text, measured, absent, rows, pictures, reason, command)
-
-    def _findings(self, experiment: Experiment) -> tuple[list[Finding], list[str], str]:
-        """Findings, names of the cells that are missing, and why they are."""
-        name, reason = experiment.name, ""
-        try:
-            cells = experiment.cells(self.plan)
-        except Exception as error:
-            if isinstance(error, Absent) and name in self.wanted:
-                sys.exit(str(error))  # before hours are spent on the others
-            return open_store(name, self.plan.given).all(), [], self._reason(name, error)
-        if name in self.wanted:
-            try:
-                return measure(experiment, self.plan, self.console), [], ""
-            except Exception as error:
-                reason = self._reason(name, error)
-        store = open_store(name, self.plan.given)
-        found = {cell.name: store.of(cell) for cell in cells}
-        absent = [cell for cell, finding in found.items() if finding is None]
-        return [finding for finding in found.values() if finding is not None], absent, reason
-
-    def _reason(self, name: str, error: Exception) -> str:
-        """What cannot be done here is a finding; anything else is an error, which the command's end repeats."""
-        if isinstance(error, Failed):
-            self.console.print(f"{name} cannot be run here: {error}", markup=False)
-            return f"It cannot be run here: {self._hide_folders(str(error))}"
-        if name in self.wanted:
-            self.broken.append(name)
-            self.console.print("".join(traceback.format_exception(error)), markup=False)
-        return f"It failed: {self._hide_folders(describe_error(error))}"
-
-    def _hide_folders(self, text: str) -> str:
-        """Replace the folders of this machine by names, the longest first."""
-        data, results = self.plan.given.data, results_folder(self.plan.given)
-        names = {Path.cwd(): ".", Path.home(): "~", results.resolve(): "RESULTS"}
-        names |= {data: "FOLDER", data.resolve(): "FOLDER"} if data else {}
-        for path, name in sorted(names.items(), key=lambda item: -len(str(item[0]))):
-            if len(path.parts) > 1:
-                text = text.replace(json.dumps(str(path))[1:-1], name)
-        return text
 
 
 def import_experiments() -> dict[str, Experiment | Exception]:
@@ -119,17 +54,90 @@ def import_experiments() -> dict[str, Experiment | Exception]:
     return found
 
 
-def write(sections: Sequence[Section], into: Path, command: str, quick: bool) -> Path:
-    """Write the page and the findings it was made of."""
-    into.mkdir(parents=True, exist_ok=True)
-    for section in sections:
-        file = into / f"{section.name}.json"
-        file.unlink(missing_ok=True)
-        if section.findings:
-            file.write_text(dump(section.findings))
-    written = into / "index.html"
-    written.write_text(page.html(sections, command, quick), encoding="utf-8")
-    return written
+def parse_arguments(experiments: Mapping[str, Experiment | Exception]) -> tuple[Plan, list[str]]:
+    """The plan, and the names of the experiments to run."""
+    parser = make_parser("paper", __doc__, [one for one in experiments.values() if isinstance(one, Experiment)])
+    parser.add_argument("--only", type=names_of(NAMES), help="experiments to run, separated by commas; all by default")
+    parser.add_argument("--no-run", action="store_true", help="report what is known, measure nothing")
+    parser.add_argument("--report", type=Path, help=f"{REPORT} by default, with --quick beside the results")
+    parser.add_argument("--screenshots", type=Path, help="folder for pictures of the page in the browser")
+    plan = make_plan(parser)
+    if plan.given.no_run:
+        return plan, []
+    if plan.given.only is None and plan.data is None and not plan.quick:
+        parser.error("--data FOLDER with the data sets is needed, or --quick for generated rows, or --only for some")
+    return plan, plan.given.only or list(NAMES)
+
+
+class Reporter:
+    """Runs the wanted experiments and records those with errors in `broken`."""
+
+    def __init__(self, plan: Plan, wanted: Sequence[str], console: Console) -> None:
+        self.plan, self.wanted, self.console = plan, wanted, console
+        self.broken: list[str] = []
+
+    def section(self, name: str, experiment: Experiment | Exception) -> Section:
+        """The section of an experiment, after running it if wanted; an exception is why it could not be imported."""
+        command = f"python -m benchmarks.paper.{name} {'--quick' if self.plan.quick else '--data FOLDER'}"
+        if isinstance(experiment, Exception):
+            reason = hide_folders(self.plan.given, self.explain(name, experiment))
+            return Section(name, name.capitalize(), reason=reason, command=command)
+        self.console.rule(experiment.title)
+        findings, absent, reason = self.find(experiment)
+        rows, pictures = [], []
+        try:
+            rows = experiment.tables(findings)
+            pictures = experiment.draw(findings, results_folder(self.plan.given))
+        except Exception as error:
+            reason = self.explain(name, error)
+        absent += [f"{one.name}: {one.failed}" for one in findings if isinstance(one, NotRun)]
+        if absent and not reason:
+            reason = "It was not run to its end: what is known is shown."
+        measured = experiment.summarise([one for one in findings if not isinstance(one, NotRun)])
+        told = [*map(asdict, measured)], absent, rows, reason
+        dicts, absent, rows, reason = hide_folders(self.plan.given, told)
+        measured = [Finding(**one) for one in dicts]
+        return Section(name, experiment.title, experiment.text, measured, absent, rows, pictures, reason, command)
+
+    def find(self, experiment: Experiment) -> tuple[list[Finding], list[str], str]:
+        """Findings, names of the cells that are missing, and why they are."""
+        name, reason = experiment.name, ""
+        try:
+            cells = experiment.cells(self.plan)
+        except Exception as error:
+            if isinstance(error, Absent) and name in self.wanted:
+                sys.exit(str(error))  # before hours are spent on the others
+            return open_store(name, self.plan.given).all(), [], self.explain(name, error)
+        if name in self.wanted:
+            try:
+                return measure(experiment, self.plan, self.console), [], ""
+            except Exception as error:
+                reason = self.explain(name, error)
+        store = open_store(name, self.plan.given)
+        found = {cell.name: store.of(cell) for cell in cells}
+        absent = [cell for cell, finding in found.items() if finding is None]
+        return [finding for finding in found.values() if finding is not None], absent, reason
+
+    def explain(self, name: str, error: Exception) -> str:
+        """What cannot be done here is a finding; anything else is an error, which the command's end repeats."""
+        if isinstance(error, Failed):
+            self.console.print(f"{name} cannot be run here: {error}", markup=False)
+            return f"It cannot be run here: {error}"
+        if name in self.wanted:
+            self.broken.append(name)
+            self.console.print("".join(traceback.format_exception(error)), markup=False)
+        return f"It failed: {describe_error(error)}"
+
+
+def hide_folders(given: argparse.Namespace, value: Any) -> Any:
+    """Replace the folders of this machine by names, the longest first, in all that JSON can write."""
+    text = json.dumps(value)
+    names = {Path.cwd(): ".", Path.home(): "~", results_folder(given).resolve(): "RESULTS"}
+    names |= {given.data: "FOLDER", given.data.resolve(): "FOLDER"} if given.data else {}
+    for path, name in sorted(names.items(), key=lambda item: -len(str(item[0]))):
+        if len(path.parts) > 1:
+            text = text.replace(json.dumps(str(path))[1:-1], name)
+    return json.loads(text)
 
 
 def choose_folder(sections: Sequence[Section], fallback: Path, quick: bool, console: Console) -> Path:
@@ -149,27 +157,6 @@ def choose_folder(sections: Sequence[Section], fallback: Path, quick: bool, cons
     return fallback
 
 
-def parse_arguments(experiments: dict[str, Experiment | Exception]) -> tuple[Plan, list[str]]:
-    """The plan, and the names of the experiments to run."""
-    parser = make_parser("python -m benchmarks.paper", __doc__ or "")
-    parser.add_argument("--only", help="experiments to run, separated by commas; all by default")
-    parser.add_argument("--no-run", action="store_true", help="report what is known, measure nothing")
-    parser.add_argument("--report", type=Path, help=f"{REPORT} by default, with --quick beside the results")
-    parser.add_argument("--screenshots", type=Path, help="folder for pictures of the page in the browser")
-    for experiment in experiments.values():
-        if isinstance(experiment, Experiment):
-            experiment.options(parser)
-    plan = make_plan(parser)
-    wanted = list(NAMES) if plan.given.only is None else plan.given.only.split(",")
-    if unknown := [name for name in wanted if name not in NAMES]:
-        parser.error(f"--only must name some of {', '.join(NAMES)}, got {', '.join(map(repr, unknown))}")
-    if plan.given.no_run:
-        return plan, []
-    if plan.given.only is None and plan.data is None and not plan.quick:
-        parser.error("--data FOLDER with the data sets is needed, or --quick for generated rows, or --only for some")
-    return plan, wanted
-
-
 def main() -> None:
     experiments, console = import_experiments(), Console(width=200)
     plan, wanted = parse_arguments(experiments)
@@ -184,13 +171,23 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     into = given.report or choose_folder(sections, results_folder(given) / "report", plan.quick, console)
-    folders = [str(path) for path in (given.data, given.output, given.report, given.screenshots) if path]
+    into.mkdir(parents=True, exist_ok=True)
+    for section in sections:
+        file = into / f"{section.name}.json"
+        file.unlink(missing_ok=True)
+        if section.findings:
+            file.write_text(dump(section.findings))
+    folders = [str(path) for path in vars(given).values() if isinstance(path, Path)]
     words = ["FOLDER" if word in folders else word for word in sys.argv[1:]]
-    written = write(sections, into, shlex.join(["python", "-m", "benchmarks.paper", *words]), plan.quick)
+    written = into / "index.html"
+    written.write_text(
+        page.html(sections, shlex.join(["python", "-m", "benchmarks.paper", *words]), plan.quick), "utf-8"
+    )
     print(f"written to {written}, {written.stat().st_size / 1e6:.2f} MB", flush=True)
-    problems = browser.check(written, len(NAMES), given.screenshots)
-    if reporter.broken or problems:
-        sys.exit(f"failed: {', '.join([*reporter.broken, *(['the page'] if problems else [])])}")
+    if browser.check(written, len(NAMES), given.screenshots):
+        reporter.broken.append("the page")
+    if reporter.broken:
+        sys.exit(f"failed: {', '.join(reporter.broken)}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Table "bandwidth" of the paper: 16 hosts behind slow links.
 
-    python -m benchmarks.paper.bandwidth [--data FOLDER] [--quick] [--bandwidths 1GB,100MB,10MB,1MB,100KB]
-        [--hosts 16] [--bandwidth-sizes 64,1024] [--bandwidth-rows N] [--bandwidth-seconds 5]
-        [--most-seconds-a-cell 600]
+    python -m benchmarks.paper.bandwidth [--data FOLDER] [--quick] [--help]
 
 Hosts are network namespaces of this machine (see benchmarks.network): Linux, root and iproute2 are needed.
 A learner is measured at every bandwidth where that takes little enough, otherwise extrapolated from its bytes:
@@ -14,21 +12,19 @@ Nothing overlaps in it, and waiting for other messages is not in it: measured ce
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import Cell, Finding
-from benchmarks.data import Source
-from benchmarks.network.learners import KINDS, Team, run_team, to_json
-from benchmarks.network.measure import Found, parse_bandwidth, parse_limit, show_bandwidth
-from benchmarks.network.namespaces import missing
-from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels, main
+from benchmarks.network.learners import KINDS, Team, to_json
+from benchmarks.network.measure import parse_bandwidth, parse_limit, show_bandwidth
+from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels, main
 from benchmarks.paper.figures import BANDWIDTH_SECONDS, BANDWIDTHS, HOSTS
-from benchmarks.paper.scaling import Rows, label_panel, make_cell, make_sources
+from benchmarks.paper.scaling import label_panel, make_cell, make_sources
 from benchmarks.report import COLOURS, Row, cell, goal, number, numbers, plot_line
 from benchmarks.timing import Failed, ratio
 
@@ -56,10 +52,21 @@ are multiplied by the ratio of the histograms that its trees have summed, comput
 """
 
 CAPTION = "Seconds of a round by bandwidth. Hollow marks are extrapolated; dotted lines are the paper's."
-WHOLE = {"hosts": HOSTS, "bandwidth_sizes": [64, 1024], "bandwidth_seconds": 5.0, "most_seconds_a_cell": 600.0}
-WHOLE |= {"bandwidths": [parse_limit(text) for text in BANDWIDTHS]}
-QUICK = {"hosts": 2, "bandwidth_sizes": [16], "bandwidth_seconds": 0.5, "most_seconds_a_cell": 5.0}
-QUICK |= {"bandwidths": [1e6, 1e5]}  # XGBoost is measured at the one and extrapolated at the other
+OPTIONS = (
+    Option("hosts", HOSTS, 2, number(least=2), f"{HOSTS} by default"),
+    # In the quick form XGBoost is measured at the one bandwidth and extrapolated at the other.
+    Option(
+        "bandwidths",
+        [parse_limit(text) for text in BANDWIDTHS],
+        [1e6, 1e5],
+        numbers(parse_limit),
+        f"bytes a second, {','.join(BANDWIDTHS)} by default",
+    ),
+    Option("bandwidth-sizes", [64, 1024], [16], numbers(least=2), "K or leaves, 64,1024 by default"),
+    Option("bandwidth-rows", None, None, number(), "the first rows of each set only; all by default"),
+    Option("bandwidth-seconds", 5.0, 0.5, number(float, 0.1), "of rounds at each bandwidth, 5 by default"),
+    Option("most-seconds-a-cell", 600.0, 5.0, number(float), "a longer round is extrapolated; 600 by default"),
+)
 GOALS = {("1MB", "LightGBM"): 10, ("1MB", "XGBoost"): 100, ("100KB", "LightGBM"): 50, ("100KB", "XGBoost"): 1000}
 GOAL_SIZE = 64
 TREES = ("leaves", "histograms", "bins", "features used")
@@ -69,45 +76,20 @@ Place = dict[str, Any]
 """What is known of one bandwidth: seconds, how they were found, bytes, and a note."""
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("bandwidth").add_argument
-    add("--hosts", type=number(least=2), help=f"{HOSTS} by default")
-    add("--bandwidths", type=numbers(parse_limit), help=f"bytes a second, {','.join(BANDWIDTHS)} by default")
-    add("--bandwidth-sizes", type=numbers(least=2), help="K or leaves, 64,1024 by default")
-    add("--bandwidth-rows", type=number(), help="the first rows of each set only; all by default")
-    add("--bandwidth-seconds", type=number(float, 0.1), help="of rounds at each bandwidth, 5 by default")
-    add("--most-seconds-a-cell", type=number(float), help="a longer round is extrapolated; 600 by default")
-
-
-def cells(plan: Plan) -> Sequence[Cell]:
-    if why_not := missing():
-        raise Failed(why_not)
-    given = plan.options(WHOLE, QUICK)
-    bandwidths, sizes = [show_bandwidth(rate) for rate in given.bandwidths], sorted(given.bandwidth_sizes)
-    found = []
-    for rows in make_sources(plan.data, plan.quick, given.bandwidth_rows).values():
-        # Learners one after the other, so that they meet the machine in the same state.
-        found += [_cell(rows, learner, size, given.hosts, bandwidths, given) for size in sizes for learner in KINDS]
-        if len(sizes) > 1:  # for those that fail on all hosts
-            found += [_cell(rows, "XGBoost", size, 1, [], given) for size in sizes]
-    return found
-
-
-def _cell(
-    rows: Rows, learner: str, size: int, n_hosts: int, bandwidths: Sequence[str], given: argparse.Namespace
-) -> Cell:
+def cells(plan: Plan) -> list[Cell]:
+    given, sizes = plan.given, sorted(plan.given.bandwidth_sizes)
     seconds, most = given.bandwidth_seconds, given.most_seconds_a_cell
-    limits = {"hosts": n_hosts, "bandwidths": bandwidths, "seconds": seconds, "most seconds": most}
-    run = partial(measure_cell, learner, rows[0], size, n_hosts, bandwidths, seconds, most)
-    name = f"{rows[0].name}, {learner}, {size}, {'alone' if n_hosts == 1 else f'{n_hosts} hosts'}"
-    return make_cell(name, learner, size, rows, limits, run)
-
-
-def measure_cell(
-    learner: str, source: Source, size: int, n_hosts: int, bandwidths: Sequence[str], seconds: float, most: float
-) -> dict[str, Any]:
-    with run_team(learner, source, size, n_hosts) as team:
-        return measure_bandwidths(team, bandwidths, seconds, most)
+    # Learners one after the other, so that they meet the machine in the same state.
+    wanted = [(learner, size, given.hosts) for size in sizes for learner in KINDS]
+    if len(sizes) > 1:  # for those that fail on all hosts
+        wanted += [("XGBoost", size, 1) for size in sizes]
+    found = []
+    for rows, (learner, size, n_hosts) in product(make_sources(plan, given.bandwidth_rows).values(), wanted):
+        bandwidths = [show_bandwidth(rate) for rate in given.bandwidths] if n_hosts > 1 else []
+        limits = {"hosts": n_hosts, "bandwidths": bandwidths, "seconds": seconds, "most seconds": most}
+        work = partial(measure_bandwidths, bandwidths=bandwidths, seconds=seconds, most=most)
+        found.append(make_cell("alone" if n_hosts == 1 else f"{n_hosts} hosts", learner, size, rows, limits, work))
+    return found
 
 
 def measure_bandwidths(team: Team, bandwidths: Sequence[str], seconds: float, most: float) -> dict[str, Any]:
@@ -117,22 +99,17 @@ def measure_bandwidths(team: Team, bandwidths: Sequence[str], seconds: float, mo
     places = {FREE: {**to_json(free), "how": MEASURED}}
     gone = ""  # why the workers are gone, if they are: then the rest can only be extrapolated
     for bandwidth in bandwidths:
-        rate = parse_bandwidth(bandwidth)
-        assert rate is not None
-        place = places[bandwidth] = extrapolate(free, rate, gone)
-        if gone or place["extrapolated"] > most:
+        rate = parse_limit(bandwidth)
+        expected = free.seconds + free.most / rate  # where nothing overlaps
+        place = {"seconds": expected, "extrapolated": expected, "how": EXTRAPOLATED}
+        place = places[bandwidth] = {**place, "sent": places[FREE]["sent"], "most": free.most, "note": gone}
+        if gone or expected > most:
             continue
         try:
-            place |= {**to_json(team.measure(rate, place["extrapolated"], seconds)), "how": MEASURED}
+            place |= {**to_json(team.measure(rate, expected, seconds)), "how": MEASURED}
         except Failed as failure:
             place["note"] = gone = str(failure)
     return {"round s": free.seconds, "bytes": round(free.most), "setup s": team.setup, **trees, "places": places}
-
-
-def extrapolate(free: Found, rate: float, note: str) -> Place:
-    expected = free.expected(rate)
-    place = {"seconds": expected, "extrapolated": expected, "how": EXTRAPOLATED, "sent": to_json(free)["sent"]}
-    return {**place, "most": free.most, "note": note}
 
 
 @dataclass(frozen=True)
@@ -147,6 +124,9 @@ class Line:
     failed: str = ""
     trees: Row = field(default_factory=dict)
 
+    def row(self, table: str) -> Row:
+        return {"table": table, "data": self.data, "size": self.size, "learner": self.learner}
+
     def paper_seconds(self, bandwidth: str) -> float | None:
         """The paper's figure of the same, if it has one."""
         return BANDWIDTH_SECONDS.get((self.data, self.hosts, self.size, self.learner, bandwidth))
@@ -155,11 +135,10 @@ class Line:
 def make_lines(findings: Sequence[Finding]) -> list[Line]:
     """A line for each finding, and, where XGBoost needs too much memory, what smaller trees say of larger ones."""
     lines = []
-    for finding in findings:
-        at, found = finding.settings, finding.found
-        trees = {key: found[key] for key in TREES if key in found}
-        series = at["data"], at["size"], at["learner"], at["hosts"]
-        lines.append(Line(*series, found.get("places", {}), finding.failed, trees))
+    for one in findings:
+        series = (one.settings[key] for key in ("data", "size", "learner", "hosts"))
+        trees = {key: one.found[key] for key in TREES if key in one.found}
+        lines.append(Line(*series, one.found.get("places", {}), one.failed, trees))
     large = [line for line in lines if line.learner == "XGBoost" and "out of memory" in line.failed]
     derived = [more for line in large for more in _derive(line, lines)]
     return sorted([*lines, *derived], key=lambda line: (line.data, line.size, line.learner, -line.hosts))
@@ -191,41 +170,32 @@ def tables(findings: Sequence[Finding]) -> list[Row]:
     lines = make_lines(findings)
     every = (row for line in lines for row in _every_cell(line))
     title = "bandwidth: a peer's trees as they grew, means; a histogram of XGBoost is 16 bytes for each bin"
-    trees = [{"table": title, **_about(line), "hosts": line.hosts, **line.trees} for line in lines if line.trees]
+    trees = [{**line.row(title), "hosts": line.hosts, **line.trees} for line in lines if line.trees]
     return [*_like_the_paper(lines), *every, *trees, *goals(lines)]
-
-
-def _about(line: Line) -> Row:
-    return {"data": line.data, "size": line.size, "learner": line.learner}
 
 
 def _like_the_paper(lines: Sequence[Line]) -> Iterator[Row]:
     title = 'bandwidth: seconds of a round; "e" is extrapolated from bytes, "E" also from trees of fewer leaves'
-    for line in lines:
-        if line.hosts == 1:
-            continue  # grown alone, only to extrapolate others
-        row: Row = {"table": title, **_about(line)}
-        for bandwidth, place in line.places.items():
-            mark = {MEASURED: "", EXTRAPOLATED: " e"}.get(place["how"], " E")
-            row[bandwidth] = f"{cell(place['seconds'])}{mark}"
-        yield {**row, "note": line.failed}
+    marks = {MEASURED: "", EXTRAPOLATED: " e"}
+    for line in (line for line in lines if line.hosts > 1):  # others are grown alone, only to extrapolate from
+        seconds = {name: cell(place["seconds"]) + marks.get(place["how"], " E") for name, place in line.places.items()}
+        yield {**line.row(title), **seconds, "note": line.failed}
         paper = {bandwidth: line.paper_seconds(bandwidth) for bandwidth in BANDWIDTHS}
         if any(paper.values()) and not line.failed:
-            row = {"table": title, **_about(line), "learner": f"the paper's {line.learner}"}
-            yield {**row, **{bandwidth: cell(seconds) for bandwidth, seconds in paper.items()}}
+            seconds = {bandwidth: cell(value) for bandwidth, value in paper.items()}
+            yield {**line.row(title), "learner": f"the paper's {line.learner}", **seconds}
 
 
 def _every_cell(line: Line) -> Iterator[Row]:
     hosts = "a worker alone" if line.hosts == 1 else f"{line.hosts} hosts"
     title = f"bandwidth: every cell, {hosts}; bytes are of a host and round, at its interface"
-    row: Row = {"table": title, **_about(line)}
     if line.failed:
-        yield {**row, "note": line.failed}
+        yield {**line.row(title), "note": line.failed}
     for bandwidth, place in line.places.items():
         rate, free = parse_bandwidth(bandwidth), line.places[FREE]
         measured = place["how"] == MEASURED
         yield {
-            **row,
+            **line.row(title),
             "bandwidth": bandwidth,
             "seconds": place["seconds"],
             "how": place["how"],
@@ -281,7 +251,7 @@ def _panel(panel: tuple[str, int], lines: Sequence[Line], ax: Any) -> None:
     label_panel(ax, panel, "bytes a second of each host")
 
 
-EXPERIMENT = Experiment("bandwidth", "Slow networks", TEXT, cells, tables, draw, options)
+EXPERIMENT = Experiment("bandwidth", "Slow networks", TEXT, cells, tables, draw, OPTIONS)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

@@ -1,14 +1,11 @@
 """A page as a real browser shows it: on a phone's width and on a screen's.
 
-    python -m benchmarks.paper.browser PAGE [--sections 6] [--screenshot FOLDER]
-
 The page is laid out in frames of these widths, as no headless browser has a window as narrow as a phone. A script
 around the frames, not in the page, looks for problems. Chromium and its relatives can do that without a driver.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -18,7 +15,6 @@ import tempfile
 from collections.abc import Sequence
 from html import escape, unescape
 from pathlib import Path
-from typing import Any
 
 WIDTHS = (360, 1280)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
@@ -61,79 +57,47 @@ def find() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
-def check(page: Path, sections: int, pictures: Path | None) -> list[str] | None:
-    """Print and return what is wrong with a page; None where there is no browser. `pictures` get screenshots."""
+def check(page: Path, sections: int, pictures: Path | None = None) -> list[str]:
+    """Print and return what is wrong with a page, nothing where there is no browser. `pictures` get screenshots."""
     browser = find()
     if browser is None:
         print(f"NOT CHECKED in a browser: there is none of {', '.join(NAMES)}")
-        return None
-    if pictures is not None:
-        print(*screenshots(page, browser, pictures), sep="\n")
-    found, widths = problems(page, sections, browser), " and ".join(map(str, WIDTHS))
-    print(*found or [f"checked in {Path(browser).name} at {widths} px: in order"], sep="\n")
+        return []
+    script = SCRIPT.replace("MOST_SHRUNK", str(MOST_SHRUNK)).replace("SECTIONS", str(sections))
+    script = f'<pre id="facts"></pre><script>{script}</script>'
+    done = _show(browser, page, WIDTHS, 900, ["--dump-dom", "--virtual-time-budget=10000"], script)
+    written = re.search(r'<pre id="facts">(.+?)</pre>', done.stdout, re.DOTALL)
+    if written is None:
+        raise RuntimeError(f"{browser} showed nothing of {page} (exit code {done.returncode}): {done.stderr[-500:]}")
+    facts = json.loads(unescape(written[1]))
+    widths = [one["width"] for one in facts]
+    if widths != list(WIDTHS):
+        raise RuntimeError(f"{browser} laid the page out at {widths} px, expected {WIDTHS}")
+    found = [f"the console says: {error}" for error in re.findall(r'CONSOLE[^"]*"(.*)", source', done.stderr)]
+    found += [words for one in facts for words in one["problems"]]
+    for one in facts if pictures is not None else ():
+        pictures.mkdir(parents=True, exist_ok=True)
+        path, (width, height) = pictures.resolve() / f"{page.stem}_{one['width']}.png", (one["width"], one["height"])
+        _show(browser, page, [width], height, [f"--screenshot={path}", f"--window-size={max(width, 500)},{height}"])
+        print(path)
+    print(*found or [f"checked in {Path(browser).name} at {' and '.join(map(str, WIDTHS))} px: in order"], sep="\n")
     return found
 
 
-def problems(page: Path, sections: int, browser: str) -> list[str]:
-    """What is wrong with a page, in words."""
-    facts, errors = examine(page, browser, sections)
-    return [f"the console says: {error}" for error in errors] + [words for one in facts for words in one["problems"]]
-
-
-def examine(
-    page: Path, browser: str, sections: int, widths: Sequence[int] = WIDTHS
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Height and problems of the page at each of the widths, and errors of the console."""
-    script = SCRIPT.replace("MOST_SHRUNK", str(MOST_SHRUNK)).replace("SECTIONS", str(sections))
-    with tempfile.TemporaryDirectory() as folder:
-        frames = _write_frames(page, widths, 900, Path(folder), f'<pre id="facts"></pre><script>{script}</script>')
-        done = _run(browser, folder, "--dump-dom", "--virtual-time-budget=10000", frames.as_uri())
-    facts = re.search(r'<pre id="facts">(.+?)</pre>', done.stdout, re.DOTALL)
-    if facts is None:
-        raise RuntimeError(f"{browser} showed nothing of {page} (exit code {done.returncode}): {done.stderr[-500:]}")
-    found = json.loads(unescape(facts[1]))
-    if [one["width"] for one in found] != list(widths):
-        raise RuntimeError(f"{browser} laid the page out at {[one['width'] for one in found]} px, expected {widths}")
-    return found, re.findall(r'CONSOLE[^"]*"(.*)", source', done.stderr)
-
-
-def screenshots(page: Path, browser: str, into: Path, widths: Sequence[int] = WIDTHS) -> list[Path]:
-    """Pictures of the whole page at each of the widths."""
-    into.mkdir(parents=True, exist_ok=True)
-    written = []
-    for one in examine(page, browser, 0, widths)[0]:
-        path = into.resolve() / f"{page.stem}_{one['width']}.png"
-        with tempfile.TemporaryDirectory() as folder:
-            frames = _write_frames(page, [one["width"]], one["height"], Path(folder))
-            size = f"--window-size={max(one['width'], 500)},{one['height']}"
-            _run(browser, folder, f"--screenshot={path}", size, frames.as_uri())
-        written.append(path)
-    return written
-
-
-def _write_frames(page: Path, widths: Sequence[int], height: int, folder: Path, more: str = "") -> Path:
-    """A page of frames. Their content is in them, so it is of the same origin and can be examined."""
-    content = escape(page.read_text(encoding="utf-8"), quote=True)
-    style = "border: 0; display: block;"
-    frames = [f'<iframe style="{style} width: {w}px; height: {height}px" srcdoc="{content}"></iframe>' for w in widths]
-    path = folder / "frames.html"
-    path.write_text(f'<!DOCTYPE html><meta charset="utf-8"><body style="margin: 0">{"".join(frames)}{more}', "utf-8")
-    return path
-
-
-def _run(browser: str, folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _show(
+    browser: str, page: Path, widths: Sequence[int], height: int, arguments: Sequence[str], more: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Open a page of frames. Their content is in them, so it is of the same origin and can be examined."""
+    content = escape(page.read_text(encoding="utf-8"))
+    style = f"border: 0; display: block; height: {height}px"
+    frames = [f'<iframe style="{style}; width: {width}px" srcdoc="{content}"></iframe>' for width in widths]
     settings = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run"]
-    settings += ["--enable-logging=stderr", "--v=0", f"--user-data-dir={folder}/profile"]
+    settings += ["--enable-logging=stderr", "--v=0"]
     if os.geteuid() == 0:
         settings.append("--no-sandbox")  # root has none
-    command = [browser, *settings, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.paper.browser", description=__doc__)
-    parser.add_argument("page", type=Path)
-    parser.add_argument("--sections", type=int, default=6)
-    parser.add_argument("--screenshot", type=Path, help="folder for pictures of the page")
-    args = parser.parse_args()
-    raise SystemExit(check(args.page, args.sections, args.screenshot) != [])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "frames.html"
+        body = f'<body style="margin: 0">{"".join(frames)}{more}'
+        path.write_text(f'<!DOCTYPE html><meta charset="utf-8">{body}', "utf-8")
+        command = [browser, *settings, f"--user-data-dir={folder}/profile", *arguments, path.as_uri()]
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

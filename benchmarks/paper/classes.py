@@ -9,9 +9,9 @@ on two workers of this machine; those of the peers are upper bounds by formula.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from benchmarks.cells import Cell, Finding
 from benchmarks.data import Source
-from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels, main
+from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels, main, power_of_two
 from benchmarks.peers import rounds as peers
 from benchmarks.peers.hosts import SEEDS
 from benchmarks.report import COLOURS, Row, numbers, plot_line
@@ -50,31 +50,26 @@ its bytes on two workers. By formula are the Gram matrices of the paper's form, 
 columns that two workers of LightGBM or XGBoost send at most, where all trees have the leaves they may have."""
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    text = "classes: powers of two: K, LightGBM's leaves and, at full depth, XGBoost's; 64 by default"
-    parser.add_argument("--class-neurons", type=numbers(least=2), help=text)
+NEURONS = "powers of two: K, LightGBM's leaves and, at full depth, XGBoost's; 64 by default"
+OPTIONS = (Option("class-neurons", [64], [64], numbers(power_of_two, 2), NEURONS),)
 
 
 def cells(plan: Plan) -> list[Cell]:
     n_rows, sweeps = (QUICK_ROWS, 1) if plan.quick else (ROWS, SWEEPS)
     planned, kinds = (QUICK_CLASSES, (DENSE,)) if plan.quick else (CLASSES, (DENSE, SPARSE))
     found = []
-    for K in plan.given.class_neurons or [64]:
-        if K & (K - 1):
-            raise SystemExit(f"--class-neurons must be powers of two, as trees of a depth have leaves, got {K}")
+    for K in plan.given.class_neurons:
         for n_classes in planned:
             settings = {"classes": n_classes, "n_rows": SENT_ROWS, "K": K, "rounds": SENT_ROUNDS, "workers": WORKERS}
             run = partial(count_bytes, n_classes, SENT_ROWS, K, SENT_ROUNDS)
             name, seeds = f"bytes, {n_classes} classes, K = {K}", {"rows": seed_of(n_classes), "gbun": 0}
             found.append(Cell(name, settings, run, ("gbun", "torch"), ["torch"], seeds))
-        for kind in kinds:
-            for n_classes in planned:
-                settings = {"kind": kind, "n_rows": n_rows, "n_classes": n_classes, "K": K, "threads": plan.threads}
-                run = partial(compare, **settings, sweeps=sweeps)
-                settings |= {"sweeps": sweeps, "columns": COLUMNS[kind], "depth": depth(K)}
-                seeds = {"rows": seed_of(n_classes), **SEEDS}
-                name = f"{kind}, {n_classes} classes, K = {K}"
-                found.append(Cell(name, settings, run, PACKAGES, ("lightgbm", "xgboost"), seeds))
+        for kind, n_classes in product(kinds, planned):
+            settings = {"kind": kind, "n_rows": n_rows, "n_classes": n_classes, "K": K, "threads": plan.threads}
+            run = partial(compare, **settings, sweeps=sweeps)
+            settings |= {"sweeps": sweeps, "columns": COLUMNS[kind], "depth": depth(K)}
+            name, seeds = f"{kind}, {n_classes} classes, K = {K}", {"rows": seed_of(n_classes), **SEEDS}
+            found.append(Cell(name, settings, run, PACKAGES, ("lightgbm", "xgboost"), seeds))
     return found
 
 
@@ -228,7 +223,7 @@ def _panel(rows: Sequence[Row], ax: Any) -> None:
     ax.set_title(rows[0]["table"].removeprefix("classes: "))
 
 
-EXPERIMENT = Experiment("classes", "What classes cost", TEXT, cells, tables, draw, options)
+EXPERIMENT = Experiment("classes", "What classes cost", TEXT, cells, tables, draw, OPTIONS)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,21 @@ JOB_MEMORY = 12 * 10**9  # bytes for each of several cells side by side
 
 
 @dataclass(frozen=True)
+class Option:
+    """An argument --NAME of an experiment, with its defaults in the whole and in the quick form."""
+
+    name: str
+    whole: Any
+    quick: Any
+    read: Callable[[str], Any]
+    help: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """How much is measured. Rows are generated without `data`, or where `quick`.
 
-    `jobs` cells share the threads where an experiment is not about seconds; `given` are all arguments.
+    `jobs` cells share the threads where an experiment is not about seconds; `given` are all arguments and defaults.
     """
 
     data: Path | None
@@ -37,15 +48,10 @@ class Plan:
     jobs: int
     given: argparse.Namespace
 
-    def options(self, whole: Mapping[str, Any], quick: Mapping[str, Any]) -> argparse.Namespace:
-        """The arguments, with defaults from `quick` or `whole` for those that were not given."""
-        given = {name: value for name, value in vars(self.given).items() if value is not None}
-        return argparse.Namespace(**{**vars(self.given), **(quick if self.quick else whole), **given})
-
 
 @dataclass(frozen=True)
 class Picture:
-    path: Path
+    path: Path  # a PNG file
     caption: str
 
 
@@ -62,7 +68,7 @@ class Experiment:
     cells: Callable[[Plan], Sequence[Cell]]
     tables: Callable[[Sequence[Finding]], list[Row]]
     draw: Callable[[Sequence[Finding], Path], list[Picture]]
-    options: Callable[[argparse.ArgumentParser], None] = lambda parser: None  # names must differ between experiments
+    options: Sequence[Option] = ()  # names must differ between experiments
     alone: bool = True  # its seconds are figures: one cell at a time, whatever --jobs says
     summarise: Callable[[Sequence[Finding]], Sequence[Finding]] = lambda findings: findings  # for the report's folder
 
@@ -80,9 +86,8 @@ def measure(experiment: Experiment, plan: Plan, console: Console) -> list[Findin
 
 def main(experiment: Experiment) -> None:
     """Measure what is missing, print tables and write pictures."""
-    parser = make_parser(f"python -m benchmarks.paper.{experiment.name}", experiment.text)
-    experiment.options(parser)
-    plan, console = make_plan(parser), Console(width=200)
+    plan = make_plan(make_parser(f"paper.{experiment.name}", experiment.text, [experiment]))
+    console, folder = Console(width=200), results_folder(plan.given)
     try:
         findings = measure(experiment, plan, console)
     except Failed as failure:
@@ -92,7 +97,6 @@ def main(experiment: Experiment) -> None:
     report.show(experiment.tables(findings), console)
     if findings and all(isinstance(finding, NotRun) for finding in findings):
         sys.exit(f"nothing could be run: {findings[0].failed}")
-    folder = results_folder(plan.given)
     pictures = experiment.draw(findings, folder)
     console.print(f"written to {', '.join(str(picture.path) for picture in pictures) or folder}")
 
@@ -111,9 +115,9 @@ def results_folder(given: argparse.Namespace) -> Path:
     return folder
 
 
-def make_parser(prog: str, description: str) -> argparse.ArgumentParser:
+def make_parser(command: str, description: str | None, experiments: Iterable[Experiment]) -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog=prog, description=description, formatter_class=raw)
+    parser = argparse.ArgumentParser(f"python -m benchmarks.{command}", description=description, formatter_class=raw)
     add = parser.add_argument
     add("--data", type=Path, help="folder of the data sets")
     add("--quick", action="store_true", help="a tiny form on generated rows")
@@ -123,21 +127,31 @@ def make_parser(prog: str, description: str) -> argparse.ArgumentParser:
     jobs = "cells measured side by side, where seconds are no figures; they share --threads. One for each thread by "
     add("--jobs", type=number(), help=f"{jobs}default, as far as memory allows")
     add("--output", type=Path, help=f"{RESULTS} by default, {QUICK_RESULTS} with --quick")
+    for experiment in experiments:
+        group = parser.add_argument_group(experiment.name)
+        for option in experiment.options:
+            group.add_argument(f"--{option.name}", type=option.read, default=option, help=option.help)
     return parser
 
 
-def make_plan(parser: argparse.ArgumentParser) -> Plan:
-    given = parser.parse_args()
-    if given.data is not None and not given.data.is_dir():
-        parser.error(f"--data must be a folder, got {str(given.data)!r}")
-    for name in ("output", "report", "screenshots"):
-        path = getattr(given, name, None)
-        if path is not None and path.exists() and not path.is_dir():
-            parser.error(f"--{name} must be a folder, got {str(path)!r}")
+def make_plan(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> Plan:
+    """The plan of a command line, by default that of this process."""
+    given = parser.parse_args(words)
+    for name, value in vars(given).items():
+        if isinstance(value, Option):  # not given
+            setattr(given, name, value.quick if given.quick else value.whole)
+        if isinstance(value, Path) and not value.is_dir() and (name == "data" or value.exists()):
+            parser.error(f"--{name} must be a folder, got {str(value)!r}")
     jobs = given.jobs or max(1, min(given.threads, memory() // JOB_MEMORY))
     if jobs > given.threads:
         parser.error(f"--jobs must be at most --threads, {given.threads}, got {jobs}")
     return Plan(None if given.quick else given.data, given.quick, given.threads, jobs, given)
+
+
+def power_of_two(text: str) -> int:
+    if (value := int(text)) & (value - 1):
+        raise argparse.ArgumentTypeError(f"must be a power of two, as trees of a depth have leaves, got {value}")
+    return value
 
 
 def memory() -> int:

@@ -9,7 +9,6 @@ turns, a round each, until they have used up their seconds.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from benchmarks.accuracy.sets import SPLIT_SEED
 from benchmarks.cells import Cell, Finding
 from benchmarks.data import Source
 from benchmarks.paper.accuracy.sets import find_sets, plan_sets
-from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels, main
+from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels, main, power_of_two
 from benchmarks.paper.figures import ROUND_SECONDS, ROUNDS
 from benchmarks.paper.figures import TITLES as PAPER_TITLES
 from benchmarks.peers import rounds as peers
@@ -39,8 +38,12 @@ others. Compare seconds within a row, not with the paper's: its machine, its set
 to its head."""
 SETS = ("letter", "epsilon", "news20_binary", "rcv1_binary", "aloi", "news20_multi", "book_crossing")
 QUICK_SETS = ("clicks", "classes")
-WHOLE = {"round_seconds": 10.0, "round_size": 256, "most_rounds": ROUNDS}
-QUICK = {"round_seconds": 0.5, "round_size": 32, "most_rounds": 10}
+OPTIONS = (
+    Option("round-sets", None, None, str, f"some of {','.join(SETS)}"),
+    Option("round-seconds", 10.0, 0.5, number(float, 0.1), "of each learner on each set, 10 by default"),
+    Option("round-size", 256, 32, number(power_of_two, 2), "outputs of a network, leaves of a tree, 256 by default"),
+)
+QUICK_ROUNDS = 10
 LEAST_ROUNDS = 3  # of each, however long they take: a mean without a deviation says little
 MEMORY, ALONE = 7 * 10**9, 20 * 10**9  # bytes for each, as all are alive at once; for a learner alone
 START = 300.0  # seconds: a first round may take long with 1000 classes
@@ -50,25 +53,11 @@ TABLE = "rounds: seconds of a round, mean ± deviation; in words by medians"
 FULL = "rounds: in full"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--round-sets", help=f"some of {','.join(SETS)}")
-    parser.add_argument("--round-seconds", type=number(float, 0.1), help="of each learner on each set, 10 by default")
-    size = "outputs of a network, leaves of a tree, 256 by default"
-    parser.add_argument("--round-size", type=number(least=2), help=size)
-
-
 def cells(plan: Plan) -> list[Cell]:
     """A cell for each set; sets that the folder does not have say so."""
-    given, known = plan.options(WHOLE, QUICK), plan_sets(plan)
-    seconds, size, rounds = given.round_seconds, given.round_size, given.most_rounds
-    planned = QUICK_SETS if plan.quick else SETS
-    wanted = planned if given.round_sets is None else given.round_sets.split(",")
-    if unknown := [name for name in wanted if name not in known]:
-        raise SystemExit(f"--round-sets must be some of {','.join(known)}, got {','.join(unknown)}")
-    if size & (size - 1):
-        raise SystemExit(f"--round-size must be a power of two, as trees of a depth have leaves, got {size}")
+    seconds, size, rounds = plan.given.round_seconds, plan.given.round_size, QUICK_ROUNDS if plan.quick else ROUNDS
     found = []
-    for one in (known[name] for name in wanted):
+    for one in plan_sets(plan, "--round-sets", plan.given.round_sets, QUICK_SETS if plan.quick else SETS):
         settings = {"data": one.name, "source": one.source, "bytes": one.size, "seconds": seconds, "size": size}
         settings |= {"threads": plan.threads, "memory": [MEMORY, ALONE], "rounds": [LEAST_ROUNDS, rounds]}
         run = partial(compare, one.name, plan.data, size, seconds, rounds, plan.threads)
@@ -117,35 +106,34 @@ def training_rows(name: str, folder: Path | None) -> tuple[Any, Any]:
 
 def tables(findings: Sequence[Finding]) -> list[Row]:
     """A table like the paper's with the paper's figures beside, and the same in full."""
-    rows = []
+    rows: list[Row] = []
     for finding in findings:
-        name, found = finding.settings["data"], finding.found.get("learners", {})
+        name, found, paper = finding.settings["data"], finding.found.get("learners", {}), ROUND_SECONDS
         row: Row = {"table": TABLE, "data": name, "K": finding.settings["size"]}
         if finding.failed:
             rows.append({**row, "in words": finding.failed})
             continue
-        measured = {TITLES[learner]: _words(found[learner]) for learner in TITLES}
-        paper = ROUND_SECONDS.get(name, {})
-        beside = {f"paper's {PAPER_TITLES[who]}": _plus_minus(*paper[who]) for who in TITLES if who in paper}
-        rows.append({**row, **measured, "in words": _verdict(found), **beside})
-    return [*rows, *(row for finding in findings for row in _in_full(finding))]
+        row |= {TITLES[learner]: _describe(found[learner]) for learner in TITLES} | {"in words": _verdict(found)}
+        beside = {who: paper[name][who] for who in TITLES if who in paper.get(name, {})}
+        rows.append(row | {f"paper's {PAPER_TITLES[who]}": _plus_minus(*figures) for who, figures in beside.items()})
+    return rows + [row for finding in findings for row in _in_full(finding)]
 
 
 def _verdict(found: dict[str, Any]) -> str:
     """Who is fastest by medians, by how much if that is not gbun, and who has no figure."""
-    medians = {learner: one["median"] for learner, one in found.items() if one.get("median") is not None}
+    medians = {learner: float(one["median"]) for learner, one in found.items() if one.get("median") is not None}
     if "gbun" not in medians or len(medians) < 2:
         return "nothing to compare"
-    fastest, without = min(medians, key=lambda learner: float(medians[learner])), found.keys() - medians.keys()
-    if fastest == "gbun":
-        second = min(value for learner, value in medians.items() if learner != "gbun")
-        words = f"gbun is fastest, {second / medians['gbun']:.1f} times"
-    else:
-        words = f"gbun takes {medians['gbun'] / medians[fastest]:.2f} times as long as {TITLES[fastest]}"
-    return "; without ".join([words, *([", ".join(TITLES[learner] for learner in sorted(without))] if without else [])])
+    ours = medians.pop("gbun")
+    fastest = min(medians, key=lambda learner: medians[learner])
+    words = f"gbun takes {ours / medians[fastest]:.2f} times as long as {TITLES[fastest]}"
+    if ours <= medians[fastest]:
+        words = f"gbun is fastest, {medians[fastest] / ours:.1f} times"
+    without = sorted(found.keys() - medians.keys() - {"gbun"})
+    return words + (f"; without {', '.join(TITLES[learner] for learner in without)}" if without else "")
 
 
-def _words(one: dict[str, Any]) -> str:
+def _describe(one: dict[str, Any]) -> str:
     if one.get("mean") is None:
         return f"none: {one['note']}"
     return _plus_minus(one["mean"], one["deviation"]) + (f" ({one['note']})" if one["note"] else "")
@@ -160,10 +148,9 @@ def _plus_minus(mean: float, deviation: float | None) -> str:
 
 
 def _in_full(finding: Finding) -> list[Row]:
-    rows, found = [], finding.found.get("learners", {})
+    rows, at, found = [], finding.settings, finding.found.get("learners", {})
     ours = found.get("gbun", {}).get("median")
     for learner, one in found.items():
-        at = finding.settings
         row = {"table": FULL, "data": at["data"], "learner": TITLES[learner], "K": at["size"]}
         row |= {key: one.get(key) for key in ("setup", "first round", "rounds", "mean", "deviation", "median")}
         rows.append({**row, "gbun's median of its": ratio(ours, one.get("median")), "note": one["note"]})
@@ -184,7 +171,7 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
     return draw_panels([fill] if rows else [], folder / "rounds.png", caption, 1.0 + 0.3 * len(rows))
 
 
-EXPERIMENT = Experiment("rounds", "Time per round", TEXT, cells, tables, draw, options)
+EXPERIMENT = Experiment("rounds", "Time per round", TEXT, cells, tables, draw, OPTIONS)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

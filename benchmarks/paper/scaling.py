@@ -1,7 +1,6 @@
 """Tables "KDD12.sub" and "KDD12" of the paper: the same rows on more and more workers.
 
-    python -m benchmarks.paper.scaling [--data FOLDER] [--quick] [--workers 1,2,4,8,16] [--scaling-sizes 64,1024]
-        [--kdd12-workers 4,16] [--kdd12-rows N] [--scaling-rows N] [--scaling-seconds 5]
+    python -m benchmarks.paper.scaling [--data FOLDER] [--quick] [--help]
 
 Workers are processes of this machine, each in a network namespace of its own, so that its bytes can be counted (see
 benchmarks.network): Linux, root and iproute2 are needed.
@@ -9,17 +8,17 @@ benchmarks.network): Linux, root and iproute2 are needed.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import Cell, Finding
 from benchmarks.data import KDD12_FEATURES, KDD12_ROWS, SEED, Source, clicks, read
-from benchmarks.network.learners import FIRST_ROUND, KINDS, Team, run_team, settings_of, to_json
+from benchmarks.network.learners import KINDS, Team, run_team, settings_of, to_json
 from benchmarks.network.namespaces import missing
-from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels, main, memory
+from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels, main, memory
 from benchmarks.paper.figures import KDD12_ALL_FEATURES, KDD12_ALL_ROWS, SCALING_SECONDS
 from benchmarks.peers.hosts import MODULES, PACKAGES, SEEDS
 from benchmarks.report import COLOURS, Row, number, numbers, plot_line
@@ -50,36 +49,33 @@ GENERATED, REAL = "KDD12.sub", "book_crossing"
 Rows = tuple[Source, dict[str, Any]]
 """The source, and what figures depend on beside its name."""
 QUICK_ROWS, QUICK_FEATURES = 20_000, 10_000
-WHOLE = {"workers": [1, 2, 4, 8, 16], "scaling_sizes": [64, 1024], "scaling_seconds": 5.0}
-WHOLE |= {"kdd12_workers": [4, 16], "kdd12_rows": None, "kdd12_peers": ("LightGBM", "XGBoost")}
-WHOLE |= {"kdd12_features": KDD12_ALL_FEATURES}
-QUICK = {"workers": [2], "scaling_sizes": [16], "scaling_seconds": 0.5}
-QUICK |= {"kdd12_workers": [2], "kdd12_rows": QUICK_ROWS, "kdd12_peers": (), "kdd12_features": KDD12_FEATURES}
 KDD12 = "KDD12"
 ROW_BYTES, STEP = 1900, 4_000_000  # memory for a row of KDD12, on all workers together; rows
 RATE = 1e9  # bytes a second, the paper's network
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("scaling").add_argument
-    workers = "numbers of workers, 1,2,4,8,16 by default; larger sizes and the real set have some of them"
-    add("--workers", type=numbers(), help=workers)
-    add("--scaling-sizes", type=numbers(least=2), help="K or leaves, 64,1024 by default")
-    add("--scaling-rows", type=number(), help="the first rows of each set only; all by default")
-    add("--scaling-seconds", type=number(float, 0.1), help="of rounds in each cell, 5 by default")
-    add("--kdd12-workers", type=numbers(), help="4,16 by default")
-    add("--kdd12-rows", type=number(), help="as many as memory allows by default")
+WORKERS = "numbers of workers, 1,2,4,8,16 by default; larger sizes and the real set have some of them"
+OPTIONS = (
+    Option("workers", [1, 2, 4, 8, 16], [2], numbers(), WORKERS),
+    Option("scaling-sizes", [64, 1024], [16], numbers(least=2), "K or leaves, 64,1024 by default"),
+    Option("scaling-rows", None, None, number(), "the first rows of each set only; all by default"),
+    Option("scaling-seconds", 5.0, 0.5, number(float, 0.1), "of rounds in each cell, 5 by default"),
+    Option("kdd12-workers", [4, 16], [2], numbers(), "4,16 by default"),
+    Option("kdd12-rows", None, QUICK_ROWS, number(), "as many as memory allows by default"),
+)
 
 
-def make_sources(folder: Path | None, quick: bool, most_rows: int | None = None) -> dict[str, Rows]:
+def make_sources(plan: Plan, most_rows: int | None) -> dict[str, Rows]:
     """By name; `most_rows` keeps the first ones only. The real set is there also where the folder lacks it, so that
     reports list it among what was not run."""
-    rows = QUICK_ROWS if quick else min(KDD12_ROWS, most_rows or KDD12_ROWS)
-    features = QUICK_FEATURES if quick else KDD12_FEATURES
+    if why_not := missing():
+        raise Failed(why_not)
+    rows = QUICK_ROWS if plan.quick else min(KDD12_ROWS, most_rows or KDD12_ROWS)
+    features = QUICK_FEATURES if plan.quick else KDD12_FEATURES
     found: dict[str, Rows] = {GENERATED: (clicks(rows, features), {"rows": rows, "features": features})}
-    if not quick:
-        n_bytes = sum(file.stat().st_size for file in (folder / REAL).glob("*")) if folder else 0
-        source = Source(REAL, partial(_read_first, folder, most_rows))
+    if not plan.quick:
+        n_bytes = sum(file.stat().st_size for file in (plan.data / REAL).glob("*")) if plan.data else 0
+        source = Source(REAL, partial(_read_first, plan.data, most_rows))
         found[REAL] = source, {"rows": most_rows or "all", "bytes of files": n_bytes}
     return found
 
@@ -92,45 +88,51 @@ def _read_first(folder: Path, most: int | None) -> tuple[Any, Any]:
     return X[:most], y[:most]
 
 
-def make_cell(name: str, learner: str, size: int, rows: Rows, limits: dict[str, Any], run: Callable[[], Any]) -> Cell:
+def make_cell(
+    name: str, learner: str, size: int, rows: Rows, limits: dict[str, Any], work: Callable[[Team], dict[str, Any]]
+) -> Cell:
     """A cell of a learner on hosts; `limits` are the settings of the experiment, which name "hosts" or "workers"."""
-    n_hosts = limits.get("hosts") or limits["workers"]
-    settings = {"data": rows[0].name, **rows[1], **limits, **settings_of(learner, size, n_hosts)}
-    missing = f"{rows[0].name} is not in the data folder" if rows[1].get("bytes of files") == 0 else ""
-    seeds = {"rows": "as they come" if rows[0].name == REAL else SEED, learner: SEEDS[learner]}
-    return Cell(name, settings, run, PACKAGES[learner], [MODULES[learner]], seeds, missing)
+    source, n_hosts = rows[0], limits.get("hosts") or limits["workers"]
+
+    def run() -> dict[str, Any]:
+        with run_team(learner, source, size, n_hosts) as team:
+            return work(team)
+
+    settings = {"data": source.name, **rows[1], **limits, **settings_of(learner, size, n_hosts)}
+    missing = f"{source.name} is not in the data folder" if rows[1].get("bytes of files") == 0 else ""
+    seeds = {"rows": "as they come" if source.name == REAL else SEED, learner: SEEDS[learner]}
+    return Cell(
+        f"{source.name}, {learner}, {size}, {name}",
+        settings,
+        run,
+        PACKAGES[learner],
+        [MODULES[learner]],
+        seeds,
+        missing,
+    )
 
 
-def cells(plan: Plan) -> Sequence[Cell]:
-    if why_not := missing():
-        raise Failed(why_not)
-    given = plan.options(WHOLE, QUICK)
-    found = [
-        _cell(rows, learner, size, n_workers, given.scaling_seconds)
-        for data, rows in make_sources(plan.data, plan.quick, given.scaling_rows).items()
-        for size in given.scaling_sizes
-        for n_workers in _workers(data, size, given)
-        for learner in KINDS  # one after the other, so that they meet the machine in the same state
-    ]
-    return [*found, *_kdd12_cells(given)]
-
-
-def _workers(data: str, size: int, given: argparse.Namespace) -> Sequence[int]:
-    """All numbers of workers for the paper's first question, some for the rest: see TEXT."""
-    smallest = size == min(given.scaling_sizes)
-    if data == REAL:
-        return list(given.workers)[::4] if smallest else []
-    return list(given.workers)[:: 1 if smallest else 2]
-
-
-def _kdd12_cells(given: argparse.Namespace) -> Iterator[Cell]:
-    """GBUN by the number of workers; the peers on one, where nothing is held twice, and on the most."""
+def cells(plan: Plan) -> list[Cell]:
+    given, smallest = plan.given, min(plan.given.scaling_sizes)
+    wanted: list[tuple[Rows, str, int, int]] = []
+    for (data, rows), size in product(make_sources(plan, given.scaling_rows).items(), given.scaling_sizes):
+        # All numbers of workers for the paper's first question, some for the rest: see TEXT.
+        step = 4 if data == REAL else 1 if size == smallest else 2
+        if data == GENERATED or size == smallest:
+            # Learners one after the other, so that they meet the machine in the same state.
+            wanted += [(rows, learner, size, n) for n in given.workers[::step] for learner in KINDS]
     n_rows = given.kdd12_rows or rows_that_fit(memory())
-    rows = clicks(n_rows, given.kdd12_features, KDD12), {"rows": n_rows, "features": given.kdd12_features}
-    wanted = [("GBUN", n_workers) for n_workers in given.kdd12_workers]
-    wanted += [(peer, n_workers) for peer in given.kdd12_peers for n_workers in (1, max(given.kdd12_workers))]
-    for learner, n_workers in wanted:
-        yield _cell(rows, learner, min(given.scaling_sizes), n_workers, given.scaling_seconds)
+    n_features, peers = (KDD12_FEATURES, ()) if plan.quick else (KDD12_ALL_FEATURES, ("LightGBM", "XGBoost"))
+    kdd12 = clicks(n_rows, n_features, KDD12), {"rows": n_rows, "features": n_features}
+    wanted += [(kdd12, "GBUN", smallest, n) for n in given.kdd12_workers]
+    # The peers on one worker, where nothing is held twice, and on the most.
+    wanted += [(kdd12, peer, smallest, n) for peer in peers for n in (1, max(given.kdd12_workers))]
+    seconds = given.scaling_seconds
+    work = partial(measure_unlimited, seconds=seconds)
+    return [
+        make_cell(f"{n} workers", learner, size, rows, {"workers": n, "seconds": seconds}, work)
+        for rows, learner, size, n in wanted
+    ]
 
 
 def rows_that_fit(n_bytes: int) -> int:
@@ -139,17 +141,6 @@ def rows_that_fit(n_bytes: int) -> int:
     (12000000, 1000000)
     """
     return max(1_000_000, min(KDD12_ALL_ROWS, n_bytes // ROW_BYTES // STEP * STEP))
-
-
-def _cell(rows: Rows, learner: str, size: int, n_workers: int, seconds: float) -> Cell:
-    run = partial(measure_cell, learner, rows[0], size, n_workers, seconds)
-    name = f"{rows[0].name}, {learner}, {size}, {n_workers} workers"
-    return make_cell(name, learner, size, rows, {"workers": n_workers, "seconds": seconds}, run)
-
-
-def measure_cell(learner: str, source: Source, size: int, n_workers: int, seconds: float) -> dict[str, Any]:
-    with run_team(learner, source, size, n_workers, FIRST_ROUND) as team:
-        return measure_unlimited(team, seconds)
 
 
 def measure_unlimited(team: Team, seconds: float) -> dict[str, Any]:
@@ -229,7 +220,7 @@ def label_panel(ax: Any, panel: tuple[Any, ...], label: str) -> None:
     ax.set_title(f"{panel[0]}, K or leaves = {panel[1]}")
 
 
-EXPERIMENT = Experiment("scaling", "More workers", TEXT, cells, tables, draw, options)
+EXPERIMENT = Experiment("scaling", "More workers", TEXT, cells, tables, draw, OPTIONS)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

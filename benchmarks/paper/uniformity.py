@@ -47,10 +47,21 @@ TESTS = "uniformity: 100 bins, chi-square; p-values of 100 blocks; neighbours"
 PAPER = "the paper's figure: 10,000 floats in 100 bins"
 
 
-def over_ids(ids: Callable[[int], Any], density: float, n: int) -> Floats:
-    """Weights of one output in one round, without the zeros of a density."""
-    weights = simhash.weights(SEED, ROUND, ids(n), 1, density)[:, 0]
-    return weights if density == 1.0 else weights[weights != 0]
+def over_ids(n: int, step: int = 1, first: int = 0) -> Floats:
+    """Weights of one output in one round."""
+    return simhash.weights(SEED, ROUND, np.uint64(first) + np.arange(n, dtype=np.uint64) * np.uint64(step), 1)[:, 0]
+
+
+def over_names(n: int) -> Floats:
+    """The same for hashed names, a tenth as many: Python hashes them one by one."""
+    ids = np.array([simhash.hash_name(f"city={i}") for i in range(n // 10)], dtype=np.uint64)
+    return simhash.weights(SEED, ROUND, ids, 1)[:, 0]
+
+
+def over_sparse_weights(n: int) -> Floats:
+    """What a density leaves of the weights of consecutive features."""
+    weights = simhash.weights(SEED, ROUND, np.arange(n, dtype=np.uint64), 1, DENSITY)[:, 0]
+    return weights[weights != 0]
 
 
 def over_rounds(n: int) -> Floats:
@@ -80,33 +91,21 @@ def paper_floats(n: int) -> Floats:
     return ((h & np.uint32(0x3FFFFFFF)) | np.uint32(0x3F800000)).view(np.float32) * np.float32(2) - np.float32(3)
 
 
-def count_ids(n: int, step: int = 1, first: int = 0) -> Any:
-    return np.uint64(first) + np.arange(n, dtype=np.uint64) * np.uint64(step)
-
-
-def name_ids(n: int) -> Any:
-    """Hashed names, a tenth as many: Python hashes them one by one."""
-    return np.array([simhash.hash_name(f"city={i}") for i in range(n // 10)], dtype=np.uint64)
-
-
 PATTERNS: Mapping[str, Callable[[int], Floats]] = {
-    FEATURES: partial(over_ids, count_ids, 1.0),
+    FEATURES: over_ids,
     "consecutive rounds": over_rounds,
     "consecutive outputs": over_outputs,
     "whole networks, one after the other": over_networks,
-    **{
-        f"ids that are multiples of 2^{k}": partial(over_ids, partial(count_ids, step=2**k), 1.0)
-        for k in (8, 16, 24, 32)
-    },
-    "multiples of 2^32, plus one": partial(over_ids, partial(count_ids, step=2**32, first=1), 1.0),
-    "spread ids, multiples of a prime": partial(over_ids, partial(count_ids, step=2**31 - 1), 1.0),
-    "the largest ids": partial(over_ids, partial(count_ids, first=2**64 - 1 - MOST), 1.0),
-    "hashed names": partial(over_ids, name_ids, 1.0),
-    f"what density {DENSITY} leaves": partial(over_ids, count_ids, DENSITY),
+    **{f"ids that are multiples of 2^{k}": partial(over_ids, step=2**k) for k in (8, 16, 24, 32)},
+    "multiples of 2^32, plus one": partial(over_ids, step=2**32, first=1),
+    "spread ids, multiples of a prime": partial(over_ids, step=2**31 - 1),
+    "the largest ids": partial(over_ids, first=2**64 - 1 - MOST),
+    "hashed names": over_names,
+    f"what density {DENSITY} leaves": over_sparse_weights,
 }
 SMALL: Mapping[str, Callable[[int], Floats]] = {
     LIKE_PAPER: paper_floats,
-    OURS_LIKE_PAPER: partial(over_ids, partial(count_ids, first=1), 1.0),
+    OURS_LIKE_PAPER: partial(over_ids, first=1),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from benchmarks.data import clicks, write_shards
@@ -11,7 +10,8 @@ from benchmarks.network.crew import Crew
 from benchmarks.network.hosts import Hosts
 from benchmarks.network.learners import make_job, set_up
 from benchmarks.network.namespaces import PREFIX, missing, namespaces
-from benchmarks.paper.experiment import Plan, make_parser
+from benchmarks.paper.experiment import make_parser
+from benchmarks.paper.experiment import make_plan as parse_plan
 
 
 def needs_hosts(test):
@@ -32,9 +32,8 @@ def team():
     assert not namespaces(f"{PREFIX}-{os.getpid()}"), "hosts are left behind"
 
 
-def make_plan(experiment, *arguments, data=None, quick=False, threads=1):
+def make_plan(experiment, *words, data=None, quick=False, threads=1):
     """The plan of a command line."""
-    parser = make_parser(experiment.name, "")
-    experiment.options(parser)
-    given = parser.parse_args(arguments)
-    return Plan(data and Path(data), quick, threads, given.jobs or threads, given)
+    words = [*words, "--threads", str(threads), *(["--quick"] if quick else [])]
+    words += ["--data", str(data)] if data else []
+    return parse_plan(make_parser(experiment.name, "", [experiment]), words)

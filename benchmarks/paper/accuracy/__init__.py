@@ -3,19 +3,15 @@
     python -m benchmarks.paper.accuracy --data FOLDER [--sets letter,a9a] [--learners gbun,lightgbm] [--budget 30]
     python -m benchmarks.paper.accuracy --quick
 
-FOLDER has the ten sets and tabular_small as arrays, or the original files of the LIBSVM collection (`sets.py`).
-
-A cell is a learner on a set: an Optuna study of `--budget` seconds on the training rows, whose first trial has the
-learner's defaults and whose scores are those of a fifth of the rows; then the best settings on all training rows with
-several seeds, judged on the test rows. What each test row contributes to the score stays in results/paper, the report
-has the outcome of the paired tests. Every learner has the same seconds, the same fifth, the same patience and the same
-limits of time (`tuning.py`). A seed is the learner's random state and the order of rows; where a learner uses neither
-(a linear model, LightGBM that takes all columns), seeds give about the same model, and noise is that of test rows.
+FOLDER has the ten sets and tabular_small as arrays, or the original files of the LIBSVM collection (`sets.py`). A cell
+is a learner on a set: an Optuna study (`tuning.py`), and its best settings judged on test rows (`judging.py`). What
+each test row contributes to the score stays in results/paper; the report has the outcome of the paired tests. A seed is
+the learner's random state and the order of rows; where a learner uses neither (a linear model, LightGBM that takes all
+columns), seeds give about the same model, and noise is that of test rows.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -27,8 +23,8 @@ from benchmarks.paper.accuracy.sets import PaperSet, plan_sets
 from benchmarks.paper.accuracy.spaces import LEARNERS, fixed_settings, space_of
 from benchmarks.paper.accuracy.tables import PROTOCOL, summarise, tables
 from benchmarks.paper.accuracy.tuning import GRID_SEED, RULES, STUDY_SEED, Tuning, follow_paper, tune
-from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels
-from benchmarks.report import COLOURS, number
+from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels
+from benchmarks.report import COLOURS, names_of, number
 
 TEXT = """\
 The paper tunes GBUN, XGBoost and LightGBM by grid search over model size, shrinkage and L2 penalty with 300 rounds. It
@@ -62,8 +58,14 @@ CAPTION = (
     "against the seconds of one thread since training began, with other cells running beside. gbun begins with its "
     "start, round 0. Boosters of the paper, on its sets and on book_crossing."
 )
-WHOLE = {"budget": 30.0, "tabular_budget": 5.0, "seeds": 3}
-QUICK = {"budget": 0.5, "tabular_budget": 0.5, "seeds": 2}
+SECONDS = number(float, 0.1)
+OPTIONS = (
+    Option("sets", None, None, str, "some of the sets, such as letter,a9a; all that the folder has by default"),
+    Option("learners", None, None, names_of(LEARNERS), f"some of {','.join(LEARNERS)}"),
+    Option("budget", 30.0, 0.5, SECONDS, "seconds of tuning for each learner, 30 by default"),
+    Option("tabular-budget", 5.0, 0.5, SECONDS, "the same for tabular sets, 5 by default"),
+    Option("seeds", 3, 2, number(), "trainings that are judged on test rows, 3 by default"),
+)
 QUICK_LEARNERS = {"clicks": ["gbun"], "friedman": ["gbun", "lightgbm"]}  # all of them on other sets
 CURVE_LEARNERS = ("gbun", "xgboost", "lightgbm")
 CURVE_SETS = (
@@ -72,35 +74,17 @@ CURVE_SETS = (
 )
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sets", help="some of the sets, such as letter,a9a; all that the folder has by default")
-    parser.add_argument("--learners", help=f"some of {','.join(LEARNERS)}")
-    seconds = number(float, 0.1)
-    parser.add_argument("--budget", type=seconds, help="seconds of tuning for each learner, 30 by default")
-    parser.add_argument("--tabular-budget", type=seconds, help="the same for tabular sets, 5 by default")
-    parser.add_argument("--seeds", type=number(), help="trainings that are judged on test rows, 3 by default")
-
-
 def cells(plan: Plan) -> list[Cell]:
     """Each learner tuned on each set, and gbun by the paper's protocol on each of the ten."""
-    given, known = plan.options(WHOLE, QUICK), plan_sets(plan)
-    names = _names("--sets", given.sets, list(known))
-    learners = _names("--learners", given.learners, list(LEARNERS))
-    found = []
-    for one in (known[name] for name in names):
+    given, found = plan.given, []
+    for one in plan_sets(plan, "--sets", given.sets):
         few = QUICK_LEARNERS.get(one.name) if plan.quick and not given.learners else None
+        learners = few or given.learners or LEARNERS
         cell = partial(_cell, plan, one, given.tabular_budget if one.tabular else given.budget * one.budgets)
-        found += [cell(learner, given.seeds) for learner in few or learners]
+        found += [cell(learner, given.seeds) for learner in learners]
         if not one.tabular and not few and "gbun" in learners:
             found.append(cell(None, 1))
     return found
-
-
-def _names(option: str, text: str | None, known: list[str]) -> list[str]:
-    names = known if text is None else text.split(",")
-    if missing := [name for name in names if name not in known]:
-        raise SystemExit(f"{option} must be some of {','.join(known)}, got {','.join(missing)}")
-    return names
 
 
 def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, n_seeds: int) -> Cell:
@@ -127,13 +111,11 @@ def _cell(plan: Plan, one: PaperSet, budget: float, learner: str | None, n_seeds
 
 def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
     """Curves of convergence: the test score against rounds and against seconds, two panels for each set."""
-    curved = [finding for finding in findings if "curve" in finding.found]
-    names = dict.fromkeys(finding.settings["data"] for finding in curved)
-    panels = [
-        partial(_panel, [finding for finding in curved if finding.settings["data"] == name], against)
-        for name in names
-        for against in ("rounds", "seconds")
-    ]
+    curved: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if "curve" in finding.found:
+            curved.setdefault(finding.settings["data"], []).append(finding)
+    panels = [partial(_panel, few, against) for few in curved.values() for against in ("rounds", "seconds")]
     return draw_panels(panels, folder / "accuracy_convergence.png", CAPTION, 2.6)
 
 
@@ -151,4 +133,4 @@ def _panel(findings: Sequence[Finding], against: str, ax: Any) -> None:
     ax.set_title(f"{findings[0].settings['data']}: test {findings[0].found['metric']}")
 
 
-EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, options, alone=False, summarise=summarise)
+EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, OPTIONS, alone=False, summarise=summarise)

@@ -7,7 +7,7 @@ plain or compressed; otherwise from arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -99,12 +99,6 @@ class Originals:
     test_share: float = 0.2
     stratified: bool = True
 
-    @property
-    def source(self) -> str:
-        if self.first_test_rows is None:
-            return "LIBSVM files"
-        return f"LIBSVM files, a sample: the first {self.first_rows} training and {self.first_test_rows} test rows"
-
 
 ORIGINALS = {
     "letter": Originals(("letter.scale",), ("letter.scale.t",), dense=True, first_rows=10500),
@@ -118,27 +112,21 @@ ORIGINALS = {
 }
 
 
-def original_files(folder: Path, name: str) -> list[Path] | None:
-    """The LIBSVM files of a set, training rows first; None where one is missing."""
-    originals, found = ORIGINALS.get(name), []
-    if originals is None:
-        return None
-    for names in filter(None, (originals.train, originals.test)):
-        places = (
-            home / (file + ending)
-            for file in names
-            for home in (folder, folder / name)
-            for ending in ("", ".bz2", ".xz", ".gz")
-        )
-        found.append(next((path for path in places if path.is_file()), None))
-    return None if None in found else [path for path in found if path is not None]
+def original_files(folder: Path, name: str) -> list[Path]:
+    """The LIBSVM files of a set, training rows first; none where one is missing."""
+    originals, homes, endings = ORIGINALS.get(name), (folder, folder / name), ("", ".bz2", ".xz", ".gz")
+    found = []
+    for files in filter(None, (originals.train, originals.test)) if originals else ():
+        places = (home / (file + ending) for file in files for home in homes for ending in endings)
+        path = next(filter(Path.is_file, places), None)
+        if path is None:
+            return []
+        found.append(path)
+    return found
 
 
-def read_originals(folder: Path, name: str) -> Split:
+def read_originals(paths: Sequence[Path], originals: Originals) -> Split:
     """Training and test rows, with the same columns. Ids count from 1: a dense array has no column for 0."""
-    originals, paths = ORIGINALS[name], original_files(folder, name)
-    if paths is None:
-        raise FileNotFoundError(f"{folder}: got no original files of {name}, expected {originals}")
     most = (originals.first_rows, originals.first_test_rows)
     parts = [_read_first(path, rows) for path, rows in zip(paths, most, strict=False)]
     width = max(X.shape[1] for X, _ in parts)
@@ -180,19 +168,25 @@ DENSE, WORDS = ("letter", "aloi", "epsilon"), ("news20_multi", "imdb", "reuters2
 BUDGETS = {"aloi": 5, **dict.fromkeys(("news20_binary", "news20_multi", "imdb", "book_crossing"), 3)}
 
 
-def find_in_folder(folder: Path) -> dict[str, PaperSet]:
-    """The ten sets, then the tabular ones; those that the folder does not have say so."""
+def find_sets(folder: Path | None) -> dict[str, PaperSet]:
+    """The ten sets, then the tabular ones; those that the folder does not have say so. Without a folder, a generated
+    click log, four classes in dense columns, and a regression."""
+    if folder is None:
+        kinds = {"clicks": {"sparse": True}, "classes": {}, "friedman": {"regression": True, "tabular": True}}
+        return {name: PaperSet(name, partial(_generate, name), "generated", **kind) for name, kind in kinds.items()}
     found: dict[str, PaperSet] = {}
     for name, load in ARRAYS.items():
         make = partial(PaperSet, name, sparse=name not in DENSE, words=name in WORDS, budgets=BUDGETS.get(name, 1))
         home = folder / ("epsilon_5k" if name == "epsilon" else name)
-        if (files := original_files(folder, name)) is not None:
-            found[name] = make(partial(read_originals, folder, name), ORIGINALS[name].source, size=_size(files))
+        if files := original_files(folder, name):
+            originals, source = ORIGINALS[name], "LIBSVM files"
+            if (most := originals.first_test_rows) is not None:
+                source += f", a sample: the first {originals.first_rows} training and {most} test rows"
+            found[name] = make(partial(read_originals, files, originals), source, size=_size(files))
         elif (size := _size(home.rglob("*"))) > 0:
             found[name] = make(partial(load, folder), "arrays", size=size)
         else:
-            why = f"no files in {home.name} of --data, nor original ones of {name}"
-            found[name] = make(None, "", missing=why)
+            found[name] = make(None, "", missing=f"no files in {home.name} of --data, nor original ones of {name}")
     home = folder / TABULAR
     if not any(home.glob("*.npz")):
         why = f"no files in {TABULAR} of --data"
@@ -209,22 +203,18 @@ def _size(files: Iterable[Path]) -> int:
     return sum(path.stat().st_size for path in files if path.is_file())
 
 
-def find_sets(folder: Path | None) -> dict[str, PaperSet]:
-    """Those of the folder; without one, a generated click log, four classes in dense columns, and a regression."""
-    if folder is not None:
-        return find_in_folder(folder)
-    kinds = {"clicks": {"sparse": True}, "classes": {}, "friedman": {"regression": True, "tabular": True}}
-    return {name: PaperSet(name, partial(_generate, name), "generated", **kind) for name, kind in kinds.items()}
-
-
-def plan_sets(plan: Plan) -> dict[str, PaperSet]:
-    """Sets that the folder lacks are among them, unless it lacks all: then it is the wrong folder."""
+def plan_sets(plan: Plan, option: str, names: str | None, default: Sequence[str] = ()) -> list[PaperSet]:
+    """The sets that an option names, or the default ones, or all. Sets that the folder lacks are among them, unless it
+    lacks all: then it is the wrong folder."""
     if plan.data is None and not plan.quick:
         raise Absent("--data FOLDER with the data sets is needed, or --quick for generated rows")
     known = find_sets(plan.data)
     if all(one.missing for one in known.values()):
         raise Absent(f"--data must have some of {', '.join(known)}, got {str(plan.data)!r}, which has none of them")
-    return known
+    wanted = default or [*known] if names is None else names.split(",")
+    if unknown := [name for name in wanted if name not in known]:
+        raise SystemExit(f"{option} must be some of {','.join(known)}, got {','.join(unknown)}")
+    return [known[name] for name in wanted]
 
 
 def _generate(name: str) -> Split:

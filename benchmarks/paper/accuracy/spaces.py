@@ -51,6 +51,7 @@ DEFAULTS: dict[str, Settings] = {
     "xgboost": dict(zip(SPACES["xgboost"], (6, 0.3, 1.0, 1.0, 1.0), strict=True)),
     "lightgbm": dict(zip(SPACES["lightgbm"], (31, 0.1, 1e-3, 20, 1e-3, 1.0), strict=True)),
     "catboost": dict(zip(SPACES["catboost"], (6, 0.1, 3.0, 1.0, 1.0), strict=True)),
+    "linear": {"C": 1.0},
 }
 
 
@@ -79,15 +80,13 @@ def suggest(trial: Any, learner: str, task: Task) -> Settings:
 
 def default_point(learner: str, task: Task) -> Settings:
     """The point of the space that is next to the learner's defaults."""
-    if learner == "linear":
-        return {"C": 1.0, **({"scale": "raw"} if task.sparse else {})}
     if learner != "gbun":
-        return DEFAULTS[learner]
-    temperature = SPARSE_TEMPERATURE if task.sparse else DENSE_TEMPERATURE
-    rest = {"learning_rate": 0.1, "reg_lambda": 0.01, "temperature": temperature}
+        return {**DEFAULTS[learner], **({"scale": "raw"} if learner == "linear" and task.sparse else {})}
     return {
         "groups": choose_n_neurons(task.n_rows) // DENSE_GROUP,
-        **rest,
+        "learning_rate": 0.1,
+        "reg_lambda": 0.01,
+        "temperature": SPARSE_TEMPERATURE if task.sparse else DENSE_TEMPERATURE,
         "density": 1.0 if task.sparse else DENSE_DENSITY,
     }
 

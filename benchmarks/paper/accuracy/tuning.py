@@ -6,8 +6,8 @@ its seconds and a new process. The paper's own protocol is at the end. Optuna: p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.accuracy.sets import take
@@ -31,6 +30,7 @@ from benchmarks.paper.figures import MODEL_SIZES, PENALTIES, ROUNDS, SHRINKAGES
 from benchmarks.peers.base import MOST_ROUNDS, Learner, Rows, Run, Settings, Task, Watch
 from benchmarks.timing import Built, Failed, Limits, Worker
 
+Found = dict[str, Any]
 PATIENCE = 30  # rounds without improvement, of every learner
 GBUN_MEMORY = "4GB"  # beside the data; the model does not depend on it
 MOST_POINTS = 100  # of a curve that is kept
@@ -69,25 +69,23 @@ class Bench:
     def divided(self) -> tuple[Rows, Rows]:
         return divide(self.train, self.task.metric)
 
-    def attempt(self, settings: Settings, seconds: float) -> dict[str, Any]:
+    def attempt(self, settings: Settings, seconds: float) -> Found:
         """Train on four fifths, judge on one: the best score and what makes that model on all rows."""
         fit, valid = self.divided
         watch = Watch(PATIENCE, seconds)
         _, again = self.learner.train(self.task, settings, fit, Run(watch, valid, seed=0))
         return {"score": watch.best_score, "settings": again, "rounds": self.learner.rounds(watch.best)}
 
-    def refit(self, settings: Settings, rounds: int, seed: int, seconds: float) -> dict[str, Any]:
+    def refit(self, settings: Settings, rounds: int, seed: int, seconds: float) -> Found:
         """Train on all training rows in the order of a seed, at most so many seconds; judge on the test rows."""
         order = np.random.default_rng(seed).permutation(len(self.train[1]))
         watch = Watch(NEVER, seconds)
         predict, _ = self.learner.train(self.task, settings, take(self.train, order), Run(watch, None, rounds, seed))
-        judged = judge(self.task.metric, self.test[1], predict(self.test[0]))
-        return {**judged, "rounds": self.learner.rounds(len(watch.scores) - 1), "cut": watch.seconds[-1] >= seconds}
+        metric, y = self.task.metric, self.test[1]
+        found = {**judge(metric, y, predict(self.test[0])), "strata": strata(metric, y)}
+        return {**found, "rounds": self.learner.rounds(len(watch.scores) - 1), "cut": watch.seconds[-1] >= seconds}
 
-    def groups(self) -> NDArray[np.int8]:
-        return strata(self.task.metric, self.test[1])
-
-    def curve(self, settings: Settings, rounds: int, seconds: float, metric: str) -> dict[str, Any]:
+    def curve(self, settings: Settings, rounds: int, seconds: float, metric: str) -> Found:
         """The score on test rows after each round, with the seconds since training began, evaluations included."""
         watch = Watch(NEVER, seconds)
         self.learner.train(replace(self.task, metric=metric), settings, self.train, Run(watch, self.test, rounds, 0))
@@ -121,7 +119,7 @@ def build_bench(set_name: str, folder: Path | None, learner_name: str, threads: 
         facts = {"metric": metric, "classes": n_classes, "rows": len(train[1]), "test rows": len(test[1])}
         bench = Bench(learner, task, train, test)
         _ = bench.divided  # before the clock runs
-        units = {unit.__name__: unit for unit in (bench.attempt, bench.refit, bench.groups, bench.curve)}
+        units = {unit.__name__: unit for unit in (bench.attempt, bench.refit, bench.curve)}
         yield units, {**facts, "features": train[0].shape[1], "task": task}
 
 
@@ -142,104 +140,84 @@ class Tuning:
         return Worker(build_bench, self.set_name, self.folder, self.learner_name, self.threads, limits=limits)
 
 
-def tune(tuning: Tuning) -> dict[str, Any]:
+def tune(tuning: Tuning) -> Found:
     """The score of the best settings on test rows, and how they were found."""
-    search = Search(tuning)
-    try:
-        search.run()
-        best = search.best()
-        facts = {name: value for name, value in search.facts.items() if name != "task"}
+    with ExitStack() as ends:
+
+        def start() -> Worker:
+            worker = tuning.start()
+            ends.callback(worker.close)
+            return worker
+
+        worker, trials, failures, seconds = search(tuning, start)
+        worker = worker or start()
+        best = max(trials, key=lambda trial: float(trial["score"]))  # of equals the first
+        facts = {name: value for name, value in worker.facts.items() if name != "task"}
         found = {**facts, "validation": best["score"], "settings": best["settings"], "rounds": best["rounds"]}
-        found |= {"trials": len(search.trials), "tuning": sum(search.seconds), "failures": search.failures}
-        search.worker = search.worker or tuning.start()
-        found |= _refit(search.worker, best, tuning)
+        found |= {"trials": len(trials), "tuning": sum(seconds), "failures": failures}
+        found |= _refit(worker, best, tuning)
         if tuning.curve and not found["note"]:  # as many rounds as the paper's figure has, or the budget has time for
             arguments = {"settings": best["settings"], "rounds": ROUNDS, "metric": facts["metric"]}
             try:
                 within = 2 * tuning.budget + LAST_ROUND
-                found["curve"] = search.worker.ask("curve", within, seconds=tuning.budget, **arguments)[1]
+                found["curve"] = worker.ask("curve", within, seconds=tuning.budget, **arguments)[1]
             except Failed as failure:
                 found["note"] = f"no curve: {failure}"
         return found
-    finally:
-        search.close()
 
 
-class Search:
-    """Trials until the budget is spent. The first has the learner's own defaults."""
+def search(tuning: Tuning, start: Callable[[], Worker]) -> tuple[Worker | None, list[Found], list[Found], list[float]]:
+    """Trials until the budget is spent, or until they fail again and again or no new process can be started.
 
-    def __init__(self, tuning: Tuning) -> None:
-        import optuna
+    Returns the process, unless it failed last, the answers of trials, failures, and the seconds of both. The first
+    trial has the learner's own defaults; the study gets the point of its space next to them.
+    """
+    import optuna
 
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.tuning = tuning
-        sampler = optuna.samplers.TPESampler(seed=STUDY_SEED, n_startup_trials=6)
-        self.study = optuna.create_study(direction="maximize", sampler=sampler)
-        self.failed_state = optuna.trial.TrialState.FAIL
-        self.trials: list[dict[str, Any]] = []
-        self.failures: list[dict[str, Any]] = []
-        self.in_a_row = 0
-        self.seconds: list[float] = []
-        self.facts: dict[str, Any] = {}
-        self.worker: Worker | None = None
-
-    def run(self) -> None:
-        """Search to the end of the budget, or until it fails again and again or cannot be started once more."""
-        left = self.tuning.budget
-        while left > 0 and self.in_a_row < MOST_FAILURES:
-            if self.worker is None:
-                try:
-                    self.worker = self.tuning.start()
-                except Failed as failure:
-                    if not self.trials:
-                        raise
-                    self.failures.append({"settings": {}, "why": f"no new process: {failure}"})
-                    return
-                self.facts = self.worker.facts
-            self._trial(self.worker, left)
-            left = self.tuning.budget - sum(self.seconds)
-
-    def _trial(self, worker: Worker, left: float) -> None:
-        first, task = not self.seconds, self.facts["task"]
-        learner, budget = self.tuning.learner_name, self.tuning.budget
-        if first:
-            self.study.enqueue_trial(default_point(learner, task))
-        trial = self.study.ask()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=STUDY_SEED, n_startup_trials=6)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    worker: Worker | None = start()
+    learner, budget, task = tuning.learner_name, tuning.budget, worker.facts["task"]
+    study.enqueue_trial(default_point(learner, task))
+    trials: list[Found] = []
+    failures: list[Found] = []
+    seconds: list[float] = []
+    in_a_row = 0
+    while (left := budget - sum(seconds)) > 0 and in_a_row < MOST_FAILURES:
+        try:
+            worker = worker or start()
+        except Failed as failure:
+            if not trials:
+                raise
+            failures.append({"settings": {}, "why": f"no new process: {failure}"})
+            break
+        trial = study.ask()
         suggested = suggest(trial, learner, task)
-        settings = {} if first else suggested  # the study gets the point of its space next to the defaults
-        within = min(left, MOST_OF_BUDGET * budget)
+        settings, within = suggested if seconds else {}, min(left, MOST_OF_BUDGET * budget)
         began = perf_counter()
         try:
             grace = max(GRACE * budget, LEAST_GRACE)
             _, answer = worker.ask("attempt", within + grace, settings=settings, seconds=within)
         except Failed as failure:
-            self.study.tell(trial, state=self.failed_state)
-            self.failures.append({"settings": settings, "why": str(failure)})
-            self.in_a_row += 1
-            self.close()
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            failures.append({"settings": settings, "why": str(failure)})
+            in_a_row += 1
+            worker.close()
+            worker = None
         else:
-            self.in_a_row = 0
-            self.study.tell(trial, answer["score"])
-            self.trials.append(answer)
-        self.seconds.append(perf_counter() - began)
-
-    def best(self) -> dict[str, Any]:
-        """The best trial, of equals the first."""
-        if not self.trials:
-            tried = f"none of {len(self.failures)} trial(s) ended in {self.tuning.budget:g} s"
-            raise Failed(f"{tried}: {self.failures[0]['why']}")
-        return max(self.trials, key=lambda trial: float(trial["score"]))
-
-    def close(self) -> None:
-        if self.worker is not None:
-            self.worker.close()
-        self.worker = None
+            study.tell(trial, answer["score"])
+            trials.append(answer)
+            in_a_row = 0
+        seconds.append(perf_counter() - began)
+    if not trials:
+        raise Failed(f"none of {len(failures)} trial(s) ended in {budget:g} s: {failures[0]['why']}")
+    return worker, trials, failures, seconds
 
 
-def _refit(worker: Worker, best: dict[str, Any], tuning: Tuning) -> dict[str, Any]:
+def _refit(worker: Worker, best: Found, tuning: Tuning) -> Found:
     """The best settings on all training rows; where one of the seeds fails, those that ended before it count."""
     refits, rows, note, most = [], [], "", REFIT * tuning.budget
-    groups = worker.ask("groups")[1]
     for seed in range(tuning.seeds):
         arguments = {"settings": best["settings"], "rounds": best["rounds"], "seed": seed, "seconds": most}
         try:
@@ -248,6 +226,7 @@ def _refit(worker: Worker, best: dict[str, Any], tuning: Tuning) -> dict[str, An
             note = f"training on all rows, {seed} of {tuning.seeds} seeds ended: {failure}"
             break
         rows.append(answer.pop("contributions"))
+        groups = answer.pop("strata")
         refits.append({**answer, "seconds": seconds})
     if not refits:
         raise Failed(note)
@@ -278,28 +257,27 @@ def grid_settings(set_name: str, size: int, shrinkage: float, penalty: float) ->
     return {**fixed, **tuned, **({"density": 1.0} if set_name == "letter" else {})}
 
 
-def follow_paper(set_name: str, folder: Path | None, budget: float, threads: int) -> dict[str, Any]:
+def follow_paper(set_name: str, folder: Path | None, budget: float, threads: int) -> Found:
     """The paper's protocol: the best test score over rounds and as much of its grid as the budget has time for.
 
     It is chosen on the rows it is judged by, so the figure is too good: it is for comparison with the paper's only.
     """
-    tried: list[dict[str, Any]] = []
-    worker, left, note = Tuning(set_name, "gbun", folder, budget, 1, threads, False).start(), budget, ""
-    try:
+    tried: list[Found] = []
+    left, note = budget, ""
+    with Tuning(set_name, "gbun", folder, budget, 1, threads, False).start() as worker:
         metric = "macro_precision" if worker.facts["metric"] == "accuracy" else worker.facts["metric"]
-        for point in grid():
-            if left <= 0:
-                break
-            settings, within = grid_settings(set_name, *point), min(left, MOST_OF_BUDGET * budget)
-            began = perf_counter()
-            arguments = {"settings": settings, "rounds": ROUNDS, "seconds": within, "metric": metric}
-            _, answer = worker.ask("curve", within + GRACE * budget + LAST_ROUND, **arguments)
-            left -= perf_counter() - began
-            tried.append({"best": answer["best"], "round": answer["best round"], "settings": settings})
-    except Failed as failure:
-        if not tried:
-            raise
-        note = str(failure)
-    finally:
-        worker.close()
+        try:
+            for point in grid():
+                if left <= 0:
+                    break
+                settings, within = grid_settings(set_name, *point), min(left, MOST_OF_BUDGET * budget)
+                began = perf_counter()
+                arguments = {"settings": settings, "rounds": ROUNDS, "seconds": within, "metric": metric}
+                _, answer = worker.ask("curve", within + GRACE * budget + LAST_ROUND, **arguments)
+                left -= perf_counter() - began
+                tried.append({"best": answer["best"], "round": answer["best round"], "settings": settings})
+        except Failed as failure:
+            if not tried:
+                raise
+            note = str(failure)
     return {"metric": metric, **max(tried, key=lambda one: float(one["best"])), "points": len(tried), "note": note}

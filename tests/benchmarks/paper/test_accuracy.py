@@ -1,10 +1,9 @@
-"""The paper's comparison: original files are read, learners tell a watch what they are worth, losses are told."""
+"""The paper's comparison: original files are read, learners report their scores to a watch, failures have a reason."""
 
 from __future__ import annotations
 
 import bz2
 import lzma
-import sys
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,19 +14,18 @@ pytest.importorskip("optuna")
 pytest.importorskip("matplotlib")
 
 import scipy.sparse as sp
-from benchmarks.cells import Absent, Store
+from benchmarks.cells import Absent
 from benchmarks.paper.accuracy import EXPERIMENT
 from benchmarks.paper.accuracy import sets as libsvm
 from benchmarks.paper.accuracy.judging import decode_rows, judge
-from benchmarks.paper.accuracy.sets import DENSE, TEN, divide, find_in_folder, find_sets
+from benchmarks.paper.accuracy.sets import DENSE, TEN, divide, find_sets
 from benchmarks.paper.accuracy.spaces import LEARNERS, default_point, suggest
-from benchmarks.paper.accuracy.tables import MAIN
-from benchmarks.paper.accuracy.tuning import Search, Tuning, grid, grid_settings, tune
-from benchmarks.paper.experiment import main
+from benchmarks.paper.accuracy.tuning import Tuning, grid, grid_settings, tune
 from benchmarks.paper.figures import GRID
 from benchmarks.peers.base import Run, Task, Watch
 from benchmarks.timing import Failed
 
+from benchmarks.paper import rounds
 from gbun import GBUNClassifier
 from tests.benchmarks.hosts import make_plan
 
@@ -40,13 +38,11 @@ class TestOriginalFiles:
     def test_given_splits_have_the_same_columns(self, tmp_path):
         (tmp_path / "a9a.bz2").write_bytes(bz2.compress(svm("-1 3:1 11:1", "+1 5:1 7:1", "-1 1:1")))
         (tmp_path / "a9a.t").write_bytes(svm("+1 14:1", "-1 3:1"))
-        found = find_in_folder(tmp_path)["a9a"]
+        found = find_sets(tmp_path)["a9a"]
         (X, y), (X_test, y_test), metric = found.read()
         assert (found.source, metric) == ("LIBSVM files", "auc")
-        assert X.shape == (3, 15)
-        assert X_test.shape == (2, 15)
-        assert y.tolist() == [0, 1, 0]
-        assert y_test.tolist() == [1, 0]
+        assert (X.shape, X_test.shape) == ((3, 15), (2, 15))
+        assert (y.tolist(), y_test.tolist()) == ([0, 1, 0], [1, 0])
         assert X[0].indices.tolist() == [3, 11]
 
     def test_dense_sets_have_a_column_for_each_id_from_1(self, tmp_path):
@@ -55,36 +51,33 @@ class TestOriginalFiles:
         rows = [f"{i % 3 + 1} 1:{i / 20000} 16:-1" for i in range(10600)]
         (home / "letter.scale.xz").write_bytes(lzma.compress(svm(*rows)))
         (home / "letter.scale.t").write_bytes(svm("1 1:0.5 16:1", "3 2:1", "2 4:1"))
-        (X, _), (X_test, y_test), metric = find_in_folder(tmp_path)["letter"].read()
+        (X, _), (X_test, y_test), metric = find_sets(tmp_path)["letter"].read()
         assert isinstance(X, np.ndarray)
         assert X.shape == (10500, 16)  # the paper's first rows
         assert (X[:, 15] == -1).all()
         assert X_test[0, 0] == 0.5
-        assert y_test.tolist() == [0, 2, 1]
-        assert metric == "accuracy"
+        assert (y_test.tolist(), metric) == ([0, 2, 1], "accuracy")
 
     def test_a_set_in_one_file_is_divided(self, tmp_path):
         (tmp_path / "news20.binary").write_bytes(svm(*(f"{1 if i % 2 else -1} {i + 1}:1" for i in range(50))))
-        (X, y), (X_test, _), _ = find_in_folder(tmp_path)["news20_binary"].read()
-        assert X.shape == (40, 51)
-        assert X_test.shape == (10, 51)
-        assert y.sum() == 20
-        assert (X.sum() + X_test.sum()) == 50
+        (X, y), (X_test, _), _ = find_sets(tmp_path)["news20_binary"].read()
+        assert (X.shape, X_test.shape) == ((40, 51), (10, 51))
+        assert (y.sum(), X.sum() + X_test.sum()) == (20, 50)
 
-    def test_a_set_without_its_test_file_is_not_there(self, tmp_path):
+    def test_a_set_without_its_test_file_is_missing(self, tmp_path):
         (tmp_path / "a9a").write_bytes(svm("1 1:1"))
-        found = find_in_folder(tmp_path)
+        found = find_sets(tmp_path)
         assert found["a9a"].missing == "no files in a9a of --data, nor original ones of a9a"
         assert found["tabular_small"].missing == "no files in tabular_small of --data"
         assert [*found] == [*TEN, "tabular_small"]
 
-    def test_too_many_rows_are_a_sample_that_says_so(self, tmp_path, monkeypatch):
+    def test_a_sample_of_many_rows_is_named_as_one(self, tmp_path, monkeypatch):
         few = replace(libsvm.ORIGINALS["epsilon"], first_rows=30, first_test_rows=20)
         monkeypatch.setitem(libsvm.ORIGINALS, "epsilon", few)
         for ending, label in (("", 1), (".t", -1)):
             lines = [f"{label * (-1) ** i} 1:{i} 2:1" for i in range(100)]
             (tmp_path / f"epsilon_normalized{ending}.bz2").write_bytes(bz2.compress(svm(*lines)))
-        found = find_in_folder(tmp_path)["epsilon"]
+        found = find_sets(tmp_path)["epsilon"]
         (X, y), (X_test, y_test), _ = found.read()
         assert X[:, 0].tolist() == list(range(30))
         assert (len(y), X_test.shape, len(y_test)) == (30, (20, 2), 20)
@@ -96,7 +89,7 @@ def test_original_files_are_dense_where_arrays_are():
     assert {name for name, originals in libsvm.ORIGINALS.items() if originals.dense} == set(DENSE)
 
 
-def test_a_class_of_test_rows_only_is_nobodys_answer():
+def test_no_learner_predicts_a_class_of_test_rows_only():
     rows = np.zeros((4, 1))
     known = replace(
         find_sets(None)["classes"], load=lambda: (rows, np.array([5, 7, 9, 7]), rows, np.array([5, 6, 9, 10]))
@@ -108,7 +101,7 @@ def test_a_class_of_test_rows_only_is_nobodys_answer():
 @pytest.mark.slow
 @pytest.mark.parametrize("set_name", ["clicks", "classes", "friedman"])
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
-def test_a_watch_is_told_what_the_model_is_worth(learner, set_name):
+def test_a_watch_gets_the_score_of_the_model(learner, set_name):
     pytest.importorskip(learner.module)
     found = find_sets(None)[set_name]
     train, _, metric = found.read()
@@ -173,26 +166,23 @@ def test_gbuns_point_is_its_defaults():
     assert np.array_equal(GBUNClassifier(**explicit).fit(X, y).predict_proba(X), as_it_comes)
 
 
-class TestTuning:
-    @pytest.mark.slow
-    def test_no_time_is_a_failure_that_says_so(self, monkeypatch):
-        monkeypatch.setattr("benchmarks.paper.accuracy.tuning.LEAST_GRACE", 0.0)
-        with pytest.raises(Failed, match=r"none of 1 trial\(s\) ended in 1e-06 s"):
-            tune(Tuning("classes", "linear", None, 1e-6, 1, 1, False))
+@pytest.mark.slow
+def test_a_learner_without_a_trial_in_time_has_failed(monkeypatch):
+    monkeypatch.setattr("benchmarks.paper.accuracy.tuning.LEAST_GRACE", 0.0)
+    with pytest.raises(Failed, match=r"none of 1 trial\(s\) ended in 1e-06 s"):
+        tune(Tuning("classes", "linear", None, 1e-6, 1, 1, False))
 
-    @pytest.mark.slow
-    def test_who_is_not_installed_and_rows_that_are_not_there_are_told(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(type(LEARNERS["catboost"]), "module", "no_such_module")
-        (cell,) = plan_cells("--learners", "catboost", "--sets", "classes")
-        assert (cell.absent, cell.seeds["trainings"]) == ("not installed: no_such_module", [0, 1])
-        (tmp_path / "a9a").mkdir()
-        (tmp_path / "a9a/some.npz").write_bytes(b"other rows")
-        with pytest.raises(Absent, match="FileNotFoundError"):
-            tune(Tuning("a9a", "linear", tmp_path, 1.0, 1, 1, False))
+
+@pytest.mark.slow
+def test_rows_that_are_not_there_are_absent(tmp_path):
+    (tmp_path / "a9a").mkdir()
+    (tmp_path / "a9a/some.npz").write_bytes(b"other rows")
+    with pytest.raises(Absent, match="FileNotFoundError"):
+        tune(Tuning("a9a", "linear", tmp_path, 1.0, 1, 1, False))
 
 
 class Scripted:
-    """A worker that does as a list says: an answer, or a failure, after which a new one is started."""
+    """A worker that follows a script of scores; None is a failure, after which a new worker is started."""
 
     facts: ClassVar = {"metric": "accuracy", "task": Task("accuracy", 3, 1, 100)}
 
@@ -200,69 +190,57 @@ class Scripted:
         self.script = script
 
     def ask(self, name, within=None, **arguments):
-        if name == "groups":
-            return 0.0, np.zeros(4, np.int8)
-        if (told := self.script.pop(0)) is None:
+        if (score := self.script.pop(0)) is None:
             raise Failed("out of memory")
-        more = {"papers": told, "contributions": np.full(4, told), "cut": False} if name == "refit" else {}
-        return 0.1, {"score": told, "rounds": 5, "settings": {}, **more}
+        more = {"papers": score, "contributions": np.full(4, score), "strata": np.zeros(4, np.int8), "cut": False}
+        return 0.1, {"score": score, "rounds": 5, "settings": {}, **(more if name == "refit" else {})}
 
     def close(self):
         pass
 
 
 class TestFailuresOfALearner:
-    """The process of a learner is played here: how often it dies is what is tested."""
-
-    def tuned(self, monkeypatch, script, starts=99, **more):
-        begun = iter(range(starts))
+    def tuned(self, monkeypatch, script, starts=(), curve=False):
+        """`starts` say whether the first processes can be started; all others can."""
+        can_start = iter(starts)
 
         def start(tuning):
-            if next(begun, None) is None:
-                raise Failed("no memory for another process")
+            if not next(can_start, True):
+                raise Failed("no memory")
             return Scripted(script)
 
         monkeypatch.setattr(Tuning, "start", start)
-        return tune(replace(Tuning("classes", "linear", None, 0.2, 3, 1, False), **more))
+        return tune(Tuning("classes", "linear", None, 1000.0, 3, 1, curve))
 
     def test_three_in_a_row_end_the_study(self, monkeypatch):
-        found = self.tuned(monkeypatch, [0.5, None, 0.6, None, None, None, 0.7, 0.7, 0.7], budget=1000.0)
+        found = self.tuned(monkeypatch, [0.5, None, 0.6, None, None, None, 0.7, 0.7, 0.7])
         assert (found["trials"], found["validation"], found["mean"]) == (2, 0.6, pytest.approx(0.7))
         assert [one["why"] for one in found["failures"]] == ["out of memory"] * 4
         with pytest.raises(Failed, match=r"none of 3 trial\(s\) ended in 1000 s: out of memory"):
-            self.tuned(monkeypatch, [None] * 3, budget=1000.0)
+            self.tuned(monkeypatch, [None] * 3)
 
-    def test_who_cannot_be_started_again_has_its_trials(self, monkeypatch):
-        search = Search(Tuning("classes", "linear", None, 1000.0, 3, 1, False))
-        begun = iter([Scripted([0.5, None])])
+    def test_trials_count_where_no_new_process_can_be_started(self, monkeypatch):
+        found = self.tuned(monkeypatch, [0.5, None, 0.7, 0.7, 0.7], starts=[True, False])
+        assert (found["trials"], found["validation"]) == (1, 0.5)
+        assert [one["why"] for one in found["failures"]] == ["out of memory", "no new process: no memory"]
+        with pytest.raises(Failed, match="no memory"):
+            self.tuned(monkeypatch, [None], starts=[True, False])
 
-        def start(tuning):
-            for worker in begun:
-                return worker
-            raise Failed("no memory")
-
-        monkeypatch.setattr(Tuning, "start", start)
-        search.run()
-        assert search.best()["score"] == 0.5
-        assert [one["why"] for one in search.failures] == ["out of memory", "no new process: no memory"]
-
-    def test_seeds_that_ended_stand(self, monkeypatch):
-        script = [0.5, None, None, None, 0.7, 0.8, None]
-        found = self.tuned(monkeypatch, script, budget=1000.0, curve=True)
+    def test_seeds_that_ended_count(self, monkeypatch):
+        found = self.tuned(monkeypatch, [0.5, None, None, None, 0.7, 0.8, None], curve=True)
         assert (len(found["refits"]), found["mean"]) == (2, pytest.approx(0.75))
         assert found["note"] == "training on all rows, 2 of 3 seeds ended: out of memory"
         assert decode_rows(found["answers"])[0].tolist() == [0.75] * 4
         assert "curve" not in found
         with pytest.raises(Failed, match="0 of 3 seeds ended: out of memory"):
-            self.tuned(monkeypatch, [0.5, None, None, None, None], budget=1000.0)
+            self.tuned(monkeypatch, [0.5, None, None, None, None])
 
 
-def plan_cells(*words, data=None, quick=True):
-    return EXPERIMENT.cells(make_plan(EXPERIMENT, *words, data=data, quick=quick, threads=4))
+def plan_cells(*words):
+    return EXPERIMENT.cells(make_plan(EXPERIMENT, *words, quick=True, threads=4))
 
 
-def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_cells_of_a_plan(monkeypatch, capsys):
     names = [cell.name for cell in plan_cells()]
     assert len(set(names)) == len(names) == 1 + (5 + 1) + 2
     (cell,) = plan_cells("--sets", "clicks", "--learners", "linear", "--jobs", "2")
@@ -270,70 +248,37 @@ def test_cells_of_a_plan(tmp_path, monkeypatch, capsys):
     assert (cell.settings["budget"], cell.settings["patience"]) == (0.5, 30)
     assert (cell.settings["jobs"], cell.settings["threads"]) == (2, 2)
     assert cell.settings["spaces"]["sparse"]["scale"] == ["raw", "log", "tfidf"]
-    assert cell.packages == ("scikit-learn", "optuna")
+    assert (cell.packages, cell.seeds["trainings"]) == (("scikit-learn", "optuna"), [0, 1])
     fixed = {cell.name: cell.settings.get("fixed") for cell in plan_cells("--learners", "gbun,xgboost,lightgbm")}
     assert fixed["clicks / lightgbm"] == {"force_row_wise": True}
-    assert fixed["classes / lightgbm"] is None
     assert fixed["classes / xgboost"] == {"tree_method": "hist"}
-    assert fixed["clicks / gbun"] is None
-    with pytest.raises(SystemExit, match="--sets must be some of clicks,classes,friedman, got letter"):
-        plan_cells("--sets", "letter,clicks")
+    assert (fixed["classes / lightgbm"], fixed["clicks / gbun"]) == (None, None)
+    monkeypatch.setattr(type(LEARNERS["catboost"]), "module", "no_such_module")
+    (cell,) = plan_cells("--learners", "catboost", "--sets", "classes")
+    assert cell.absent == "not installed: no_such_module"
+    for names, unknown in (("letter,clicks", "letter"), ("", "")):
+        with pytest.raises(SystemExit, match=f"--sets must be some of clicks,classes,friedman, got {unknown}$"):
+            plan_cells("--sets", names)
     with pytest.raises(SystemExit):
-        plan_cells("--budget", "0")
-    assert "--budget: must be at least 0.1, got '0'" in capsys.readouterr().err
-    for odd in ("nan", "inf"):
-        with pytest.raises(SystemExit):
-            plan_cells("--budget", odd)
-        assert f"--budget: must be at least 0.1, got '{odd}'" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match=r"--sets must be some of clicks,classes,friedman, got $"):
-        plan_cells("--sets", "")
+        plan_cells("--learners", "gbun,forest")
+    assert "--learners: unknown ['forest']; known are gbun, xgboost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("experiment", [EXPERIMENT, rounds.EXPERIMENT], ids=lambda one: one.name)
+def test_sets_that_the_folder_lacks_are_planned_unless_it_lacks_all(tmp_path, experiment):
     with pytest.raises(Failed, match="--data FOLDER with the data sets is needed, or --quick"):
-        plan_cells(quick=False)
-
-
-def test_sets_that_are_not_there_are_planned(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+        experiment.cells(make_plan(experiment))
     for folder in ("a9a", "tabular_small"):
         (tmp_path / folder).mkdir()  # without files
     with pytest.raises(Absent, match=r"--data must have some of letter, .*, got '.*', which has none of them"):
-        plan_cells(data=tmp_path, quick=False)
+        experiment.cells(make_plan(experiment, data=tmp_path))
     (tmp_path / "a9a/X_train.npz").write_bytes(b"rows")
-    cells = plan_cells("--learners", "xgboost", data=tmp_path, quick=False)
-    assert [cell.name for cell in cells] == [f"{name} / xgboost" for name in (*TEN, "tabular_small")]
+    cells = experiment.cells(make_plan(experiment, data=tmp_path))
+    names = [*TEN, "tabular_small"] if experiment is EXPERIMENT else list(rounds.SETS)
+    assert list(dict.fromkeys(cell.settings["data"] for cell in cells)) == names
     assert cells[0].absent == "no files in letter of --data, nor original ones of letter"
 
 
 def test_the_papers_grid():
     assert grid_settings("letter", 64, 0.3, 0.1)["density"] == 1.0
     assert len(set(grid())) == GRID == 6 * 10 * 11
-
-
-@pytest.mark.slow
-def test_the_quick_form(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("lightgbm")
-    arguments = ["--sets", "classes", "--learners", "gbun,lightgbm", "--budget", "0.3", "--threads", "1"]
-    monkeypatch.setattr(sys, "argv", ["accuracy", "--quick", *arguments, "--output", str(tmp_path)])
-    main(EXPERIMENT)
-    findings = Store(tmp_path / "accuracy.json").all()
-    assert [(finding.name, finding.failed) for finding in findings] == [
-        ("classes / gbun", ""),
-        ("classes / lightgbm", ""),
-        ("classes / paper's protocol", ""),
-    ]
-    ours, theirs, protocol = (finding.found for finding in findings)
-    for found in (ours, theirs):
-        assert found["trials"] >= 1
-        assert found["mean"] == pytest.approx(np.mean([one["score"] for one in found["refits"]]))
-        assert 0.5 < found["mean"] < 1.0
-        assert len(found["refits"]) == 2
-        assert len(decode_rows(found["answers"])[1]) == found["test rows"] == 1000
-        assert found["curve"]["seconds"] == sorted(found["curve"]["seconds"])
-        assert found["curve"]["best"] == pytest.approx(max(found["curve"]["scores"]), abs=0.05)
-    assert ours["refits"][0]["papers"] != ours["refits"][1]["papers"]
-    assert (ours["curve"]["rounds"][0], theirs["curve"]["rounds"][0]) == (0, 1)
-    assert protocol["metric"] == "macro_precision"
-    assert 0.4 < protocol["best"] < 1.0
-    (row,) = (row for row in EXPERIMENT.tables(findings) if row["table"] == MAIN)
-    assert row["verdict"].endswith("; without XGBoost, CatBoost")
-    assert "paper's protocol" in capsys.readouterr().out
-    assert (tmp_path / "accuracy_convergence.png").stat().st_size > 0

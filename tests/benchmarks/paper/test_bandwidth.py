@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-bandwidth = pytest.importorskip("benchmarks.paper.bandwidth")
+scaling = pytest.importorskip("benchmarks.paper.scaling")
 
 from benchmarks.cells import Finding  # noqa: E402
 from benchmarks.network.cost import messages  # noqa: E402
@@ -91,9 +91,10 @@ def test_settings_tell_what_learners_are_told(tmp_path):
 
 
 def test_without_hosts_nothing_is_planned(monkeypatch):
-    monkeypatch.setattr(bandwidth, "missing", lambda: "not root")
-    with pytest.raises(Failed, match="not root"):
-        EXPERIMENT.cells(make_plan(EXPERIMENT))
+    monkeypatch.setattr(scaling, "missing", lambda: "not root")
+    for experiment in (EXPERIMENT, scaling.EXPERIMENT):
+        with pytest.raises(Failed, match="not root"):
+            experiment.cells(make_plan(experiment))
 
 
 class FewRounds:

@@ -1,8 +1,7 @@
-"""The experiment of classes: its quick form runs, and losses are in its tables."""
+"""The experiment of classes: rows, formulas, and losses in its tables."""
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -12,10 +11,9 @@ pytest.importorskip("torch")
 pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 
-from benchmarks.cells import Finding, Store
+from benchmarks.cells import Finding
 from benchmarks.data import Source
 from benchmarks.paper.classes import GROWTH, tables
-from benchmarks.paper.experiment import main
 
 from benchmarks.paper import classes
 
@@ -72,33 +70,3 @@ def test_formulas():
     assert found["XGBoost"] == 10 * 100 * 256 * 16 * 32
     assert classes.bytes_by_formula(10, 256)["XGBoost"] == 4 * found["XGBoost"]
     assert found[classes.PER_CLASS] == 4 * (10 * (2080 + 64) + 128)
-
-
-@pytest.mark.slow
-def test_the_quick_form(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["classes", "--quick", "--threads", "1", "--output", str(tmp_path)])
-    main(classes.EXPERIMENT)
-    shown = capsys.readouterr().out
-    assert "classes: median seconds of a round, dense, K = 64" in shown
-    assert "classes: bytes a round that a worker of two sends, K = 64" in shown
-    found = Store(tmp_path / "classes.json").all()
-    assert [finding.failed for finding in found] == [""] * 2
-    # In float32, a worker sends a Gram matrix for all classes and a column of K for each, and little else; the root's
-    # answer is a column for each.
-    sent, seconds = (finding.found for finding in found)
-    n_classes = found[0].settings["classes"]
-    assert sent["most"] == pytest.approx(4 * (64 * 65 / 2 + 64 * n_classes), rel=0.15)
-    assert 2 * sent["bytes"] == pytest.approx(sent["most"] + 4 * 64 * n_classes, rel=0.15)
-    assert all(seconds[f"{name} s"] > 0 for name in classes.LEARNERS)
-    assert (tmp_path / "classes.png").exists()
-
-
-def test_bad_neurons_are_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["classes", "--class-neurons", "64,many"])
-    with pytest.raises(SystemExit):
-        main(classes.EXPERIMENT)
-    assert "--class-neurons: must be numbers with commas between them, got '64,many'" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["classes", "--class-neurons", "48"])
-    with pytest.raises(SystemExit, match=r"--class-neurons must be powers of two.* got 48"):
-        main(classes.EXPERIMENT)

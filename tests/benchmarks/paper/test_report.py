@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 from benchmarks.cells import Absent, Cell, Finding
-from benchmarks.paper.experiment import Experiment, Picture
+from benchmarks.paper.experiment import Experiment, draw_panels
 from benchmarks.paper.page import Section
 from benchmarks.timing import Failed
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from benchmarks import report
 from benchmarks.paper import __main__ as command
@@ -28,20 +26,12 @@ def needs_browser(test):
 MANY = [f"a column with a name {number}" for number in range(30)]
 
 
-def drawn(path):
-    figure = Figure(figsize=(5.0, 3.0))
-    FigureCanvasAgg(figure)
-    figure.subplots().plot([1, 2, 3])
-    figure.savefig(path)
-    return Picture(path, f"A {path.suffix} & its caption")
-
-
 def failing():
     raise Failed("no answer in 600 s")
 
 
 def experiment(name, **more):
-    """An experiment with a goal, a table wider than any screen, and pictures of both kinds."""
+    """An experiment with a goal, a table wider than any screen, and a picture."""
 
     def cells(plan):
         found = {"score": 0.9, "where": f"{plan.given.data}/rows"}
@@ -56,12 +46,11 @@ def experiment(name, **more):
             report.goal(name, "cost", 2, most=1),
         ]
 
-    told = {
-        "cells": cells,
-        "tables": tables,
-        "draw": lambda findings, folder: [drawn(folder / f"{name}.svg"), drawn(folder / f"{name}.png")],
-    }
-    return Experiment(name=name, title=f"Of {name}", text="What was done <here>.", **told | more)
+    def draw(findings, folder):
+        return draw_panels([lambda ax: ax.plot([1, 2, 3])], folder / f"{name}.png", "A picture & its caption", 3.0)
+
+    parts = {"cells": cells, "tables": tables, "draw": draw} | more
+    return Experiment(name=name, title=f"Of {name}", text="What was done <here>.", **parts)
 
 
 def cannot(plan):
@@ -125,15 +114,17 @@ def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path, monkey
 
 @pytest.mark.slow
 @needs_browser
-def test_the_page_is_checked_in_a_browser(run, monkeypatch):
+def test_the_page_is_checked_in_a_browser(run, tmp_path, monkeypatch):
     monkeypatch.setattr(browser, "NAMES", (BROWSER,))
-    ended, shown, _ = run(accuracy=experiment("accuracy"))
+    ended, shown, _ = run("--screenshots", "shots", accuracy=experiment("accuracy"))
     assert ended == ""
     assert "px: in order" in shown
+    for width in browser.WIDTHS:
+        assert (tmp_path / f"shots/index_{width}.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
-def test_what_is_not_run_is_said(run):
+def test_the_report_names_cells_that_were_not_run(run):
     ended, shown, written = run("--only", "accuracy", accuracy=experiment("accuracy"), classes=experiment("classes"))
     assert ended == ""
     assert "NOT CHECKED in a browser: there is none of no-such-browser" in shown
@@ -146,8 +137,7 @@ def test_what_is_not_run_is_said(run):
     assert "[1/" not in shown
 
 
-def test_what_was_not_here_is_not_among_what_was_measured(run, tmp_path, monkeypatch):
-
+def test_an_absent_cell_is_not_among_those_that_were_measured(run, tmp_path):
     def missing():
         raise Absent(f"no folder letter in {tmp_path}/data")
 
@@ -161,7 +151,6 @@ def test_what_was_not_here_is_not_among_what_was_measured(run, tmp_path, monkeyp
 
 
 def test_a_wrong_folder_ends_the_command_before_others_are_run(run):
-
     def wrong(plan):
         raise Absent("--data must have some of letter")
 
@@ -174,7 +163,7 @@ def test_a_wrong_folder_ends_the_command_before_others_are_run(run):
     assert "It cannot be run here: --data must have some of letter" in written
 
 
-def test_a_damaged_file_is_told_before_anything_is_run(run, tmp_path):
+def test_a_damaged_file_is_an_error_before_anything_is_run(run, tmp_path):
     for damaged in ("results/paper/classes.json", "docs/benchmarks/classes.json"):
         path = tmp_path / damaged
         path.parent.mkdir(parents=True)
@@ -185,17 +174,15 @@ def test_a_damaged_file_is_told_before_anything_is_run(run, tmp_path):
         path.unlink()
 
 
-def test_a_name_that_is_none_is_told(run):
-    ended, told, written = run("--only", "accuracy,speed", accuracy=experiment("accuracy"))
+def test_an_unknown_name_is_an_error(run):
+    ended, printed, written = run("--only", "accuracy,speed", accuracy=experiment("accuracy"))
     assert (ended, written) == ("2", "")
-    assert "--only must name some of accuracy, got 'speed'" in told
+    assert "--only: unknown ['speed']; known are accuracy" in printed
 
 
-def test_machine_and_dates_are_all_there_were():
-    abouts = [
-        report.about(2, False) | {"date": "2026-11-01T00:00:00+00:00", "python": "3.10.1"},
-        report.about(2, False),
-    ]
+def test_the_page_has_all_machines_and_dates():
+    here = report.about(2, False)
+    abouts = [here | {"date": "2026-11-01T00:00:00+00:00", "python": "3.10.1"}, here]
     findings = [Finding("a", {}, 5.0, about, {"x": 1}) for about in abouts]
     written = page.html([Section("some", "Some", findings=findings)], "python", quick=True)
     assert f"Measured 2026-11-01 to {abouts[1]['date'][:10]}" in written
@@ -203,11 +190,6 @@ def test_machine_and_dates_are_all_there_were():
     assert "Not all parts were measured alike: python." in written
     assert "A quick run" in written
     assert "numpy" in written
-
-
-def test_a_picture_of_another_kind_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"a picture must be one of .svg, .png, got 'a.pdf'"):
-        page.figure("title", Picture(tmp_path / "a.pdf", "caption"))
 
 
 BAD = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width"><title>Bad</title>
@@ -222,7 +204,7 @@ BAD = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=dev
 @needs_browser
 def test_the_check_fails_on_a_page_that_is_bad(tmp_path):
     (tmp_path / "bad.html").write_text(BAD)
-    found = browser.problems(tmp_path / "bad.html", 2, BROWSER)
+    found = browser.check(tmp_path / "bad.html", 2)
     assert any("at 360 px the page is 4" in problem and "scrolls sideways" in problem for problem in found)
     assert not any("1280" in problem and "sideways" in problem for problem in found)
     for width in browser.WIDTHS:
@@ -231,16 +213,6 @@ def test_the_check_fails_on_a_page_that_is_bad(tmp_path):
         assert f"at {width} px there are 1 sections, expected 2" in found
     assert "at 360 px a picture is shrunk 4.0 times, its text cannot be read: small" in found
     assert any(problem == "the console says: something is wrong" for problem in found)
-
-
-@pytest.mark.slow
-@needs_browser
-def test_a_screenshot_is_made(tmp_path):
-    good = '<!DOCTYPE html><html lang="en"><title>Good</title><p>Good.'
-    (tmp_path / "good.html").write_text(good)
-    written = browser.screenshots(tmp_path / "good.html", BROWSER, tmp_path / "shots", widths=(360,))
-    assert [path.name for path in written] == ["good_360.png"]
-    assert written[0].read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

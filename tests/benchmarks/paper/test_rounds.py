@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from benchmarks.cells import Absent, Finding, Store
-from benchmarks.paper.experiment import main
-from benchmarks.paper.rounds import EXPERIMENT, FULL, SETS, TABLE, training_rows
-from benchmarks.timing import Failed
+from benchmarks.cells import Absent, Finding
+from benchmarks.paper.rounds import EXPERIMENT, FULL, TABLE, training_rows
 
 from benchmarks.paper import rounds
 from tests.benchmarks.hosts import make_plan
-
-
-@pytest.mark.slow
-def test_the_quick_form(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("lightgbm")
-    pytest.importorskip("xgboost")
-    told = ["--round-sets", "classes", "--round-seconds", "0.1", "--round-size", "16", "--threads", "1"]
-    monkeypatch.setattr(sys, "argv", ["rounds", "--quick", *told, "--output", str(tmp_path)])
-    main(EXPERIMENT)
-    (finding,) = Store(tmp_path / "rounds.json").all()
-    assert finding.found["learners"].keys() == {"gbun", "xgboost", "lightgbm"}
-    for one in finding.found["learners"].values():
-        assert one["note"] == ""
-        assert 3 <= one["rounds"] <= 10
-        assert 0 < one["median"] < 10
-        assert one["deviation"] > 0
-        assert one["first round"] > 0
-    (row,) = (row for row in EXPERIMENT.tables([finding]) if row["table"] == TABLE)
-    assert row["in words"].startswith("gbun ")
-    assert (tmp_path / "rounds.png").stat().st_size > 0
 
 
 def test_rows_of_two_and_of_many_classes():
@@ -54,32 +30,12 @@ def test_losses_failures_and_the_papers_figures_are_told():
     assert [row["note"] for row in rows if row["table"] == FULL] == ["", "", "out of memory"]
 
 
-def plan_cells(*words, data=None, quick=True):
-    return EXPERIMENT.cells(make_plan(EXPERIMENT, *words, data=data, quick=quick))
-
-
-def test_options_are_checked(capsys):
-    assert [cell.name for cell in plan_cells()] == ["clicks", "classes"]
-    with pytest.raises(SystemExit, match=r"--round-size must be a power of two.* got 48"):
-        plan_cells("--round-size", "48")
-    with pytest.raises(SystemExit, match=r"--round-sets must be some of .*, got letter"):
-        plan_cells("--round-sets", "letter")
-    with pytest.raises(SystemExit):
-        plan_cells("--round-seconds", "0")
-    assert "--round-seconds: must be at least 0.1, got '0'" in capsys.readouterr().err
-    with pytest.raises(Failed, match="--data FOLDER with the data sets is needed, or --quick"):
-        plan_cells(quick=False)
-
-
-def test_sets_that_are_not_there_are_planned(tmp_path):
-    with pytest.raises(Absent, match="--data must have some of letter, "):
-        plan_cells(data=tmp_path, quick=False)
-    (tmp_path / "a9a").mkdir()
-    (tmp_path / "a9a/X_train.npz").write_bytes(b"rows")
-    cells = plan_cells(data=tmp_path, quick=False)
+def test_cells_of_a_plan():
+    cells = EXPERIMENT.cells(make_plan(EXPERIMENT, quick=True))
+    assert [cell.name for cell in cells] == ["clicks", "classes"]
     assert cells[0].modules == ("xgboost", "lightgbm")
-    assert [cell.name for cell in cells] == list(SETS)
-    assert cells[0].absent == "no files in letter of --data, nor original ones of letter"
+    with pytest.raises(SystemExit, match=r"--round-sets must be some of .*, got letter"):
+        EXPERIMENT.cells(make_plan(EXPERIMENT, "--round-sets", "letter", quick=True))
 
 
 @pytest.mark.slow

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import struct
-import sys
 
 import numpy as np
 import pytest
 import xxhash
 from benchmarks.cells import Finding
 from benchmarks.internals import Family, simhash
-from benchmarks.paper.experiment import main
 from benchmarks.paper.uniformity import ROUND, SEED
 
 from benchmarks.paper import uniformity
@@ -76,14 +74,3 @@ def test_the_goal_is_not_met_where_a_test_says_no(make, met):
     *rows, goal = uniformity.tables(findings)
     assert goal["met"] is met
     assert [row["note"] for row in rows] == ["", "why"]
-
-
-@pytest.mark.slow
-def test_the_quick_form(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["uniformity", "--quick", "--output", str(tmp_path)])
-    main(uniformity.EXPERIMENT)
-    shown = capsys.readouterr().out
-    assert "15/15" in shown
-    assert {path.name for path in tmp_path.glob("*.png")} == {"uniformity_histogram.png", "uniformity_blocks.png"}
-    goals = shown[shown.rindex("goals") :]
-    assert "yes" in goals
