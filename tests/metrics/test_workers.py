@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 
 from gbun.collectives import Solo
 from gbun.collectives.threads import in_threads
-from gbun.metrics import FunctionMetric, RowMetric, SumMetric, get_metric
-from gbun.metrics.histogram import (
-    MAX_NUMBERS,
-    MAX_NUMBERS_PER_TASK,
-    MIN_BINS,
-    Bins,
-    HistogramMetric,
-    choose_layout,
-    hash_signs,
-)
+from gbun.metrics import FunctionMetric, RowMetric, SumMetric, get_metric, histogram
+from gbun.metrics.histogram import MIN_BINS, Bins, HistogramMetric, choose_layout, hash_signs
 from tests.metrics.test_metrics import ALL, METRICS, RANKED, SUMMED, evaluate, make_rows, same
 
 SOLO = Solo()
@@ -113,17 +105,14 @@ def test_sums_of_no_rows_are_zero_and_rows_of_weight_zero_change_nothing(name, t
     assert np.isnan(metric.value(np.zeros(metric.length)))
 
 
-@pytest.mark.parametrize(("name", "task"), ALL)
-def test_weight_two_counts_as_the_row_twice(name, task):
+@pytest.mark.parametrize("task", ["binary", "classes", "labels"])
+def test_weight_two_counts_as_the_row_twice_in_histograms(task):
+    """Sums are those of one worker; the estimate of average precision depends on the weights of single rows."""
     y, response, weight = make_rows(task, 30, seed=4)
     times = weight.astype(int)
     repeated = np.repeat(y, times, axis=0), np.repeat(response, times, axis=0), np.ones(times.sum())
-    found = [evaluate_on_workers(name, divide(rows, size=2))[0] for rows in ((y, response, weight), repeated)]
-    if name == "average_precision":  # whose estimate depends on the weights of single rows
-        for value, bound, _ in found:
-            assert_within(value, bound, evaluate(name, y, response, weight))
-    else:
-        same(found[0][:2], found[1][:2])
+    found = [evaluate_on_workers("auc", divide(rows, size=2))[0] for rows in ((y, response, weight), repeated)]
+    same(found[0][:2], found[1][:2])
 
 
 @pytest.mark.parametrize(("name", "task"), ALL)
@@ -358,9 +347,10 @@ def test_messages_are_small(n_outputs):
     metric = get_metric("auc").make_histograms(np.zeros(0), np.zeros(0), n_outputs, SOLO)
     n_bins = metric.edges.shape[1] + 1
     assert metric.length == n_outputs * len(Bins._fields) * n_bins
-    assert metric.length <= (MAX_NUMBERS_PER_TASK if n_outputs == 1 else MAX_NUMBERS) or n_bins == MIN_BINS
+    most = min(histogram.MAX_NUMBERS, n_outputs * histogram.MAX_NUMBERS_PER_TASK)
+    assert metric.length <= most or n_bins == MIN_BINS
     assert n_bins >= MIN_BINS
-    assert metric.length > 0.9 * min(MAX_NUMBERS, n_outputs * MAX_NUMBERS_PER_TASK)
+    assert metric.length > 0.9 * most
     assert metric.hint_length == n_outputs * choose_layout(n_outputs)[0] <= metric.length / 5
 
 
