@@ -21,9 +21,11 @@ def test_plot_curves_writes_a_picture_into_a_new_folder(tmp_path):
     assert path.read_bytes().startswith(PNG)
 
 
-def test_plot_curves_of_nothing():
+def test_plots_of_nothing():
     with pytest.raises(ValueError, match="panels must hold at least one Panel"):
         plots.plot_curves([], "never.png")
+    with pytest.raises(ValueError, match="evals_result is empty"):
+        plots.plot_history({})
 
 
 def test_plot_history_draws_each_set_and_metric_on_given_axes():
@@ -36,11 +38,6 @@ def test_plot_history_draws_each_set_and_metric_on_given_axes():
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == ["valid auc", "valid log_loss", "train auc", "train log_loss"]
     assert ax.lines[0].get_ydata().tolist() == [0.5, 0.6]
-
-
-def test_plot_history_of_nothing():
-    with pytest.raises(ValueError, match="evals_result is empty"):
-        plots.plot_history({})
 
 
 def test_missing_matplotlib_says_how_to_install(monkeypatch):

@@ -22,11 +22,7 @@ CASES = {
     "regression": (X, SIGNAL, {}),
     "two classes": (X, (SIGNAL > 0).astype(int), {"objective": "logistic"}),
     "four classes, line search": (X, np.digitize(SIGNAL, [-1, 0, 1]), {"objective": "softmax"}),
-    "a Hessian for each class": (
-        X,
-        np.digitize(SIGNAL, [-1, 0, 1]),
-        {"objective": "softmax", "hessian": "per_class"},
-    ),
+    "a Hessian for each class": (X, np.digitize(SIGNAL, [-1, 0, 1]), {"objective": "softmax", "hessian": "per_class"}),
     "sparse, linear start": (scipy.sparse.csr_array(np.maximum(X, 0)), SIGNAL, {"init": "linear", "linear_l2": 1.0}),
     "a sample for the Gram": (X, SIGNAL, {"gram_rows": 0.5, "n_neurons": 8}),
     "no buffer": (X, SIGNAL, {"memory_budget": 600_000}),

@@ -59,10 +59,9 @@ def test_parameters_come_as_a_dict_as_an_object_or_not_at_all():
     assert given == SMALL
 
 
-@pytest.mark.parametrize(("given", "meant"), [("n_neuron", "n_neurons"), ("learning_rat", "learning_rate")])
-def test_an_unknown_name_is_met_with_a_suggestion(given, meant):
-    with pytest.raises(ValueError, match=f"unknown parameter '{given}'; did you mean '{meant}'"):
-        gbun.train({given: 1}, TRAIN)
+def test_an_unknown_name_is_met_with_a_suggestion():
+    with pytest.raises(ValueError, match="unknown parameter 'n_neuron'; did you mean 'n_neurons'"):
+        gbun.train({"n_neuron": 1}, TRAIN)
     with pytest.raises(ValueError, match="unknown parameter 'xyz'; known are objective, n_estimators"):
         gbun.cv({"xyz": 1}, TRAIN)
 
@@ -346,14 +345,6 @@ def test_parameters_that_contradict_the_model_are_refused(name):
         gbun.train({name: CONTRADICTIONS.get(name, 5)}, TRAIN, 2, init_model=first)
 
 
-def test_a_continued_model_knows_its_networks():
-    first = gbun.train({**SMALL, "random_state": 3}, TRAIN, 2)
-    second = gbun.train({}, TRAIN, 2, init_model=first)
-    assert second.description.parameters["n_neurons"] == 8
-    assert_same_model(gbun.train({**SMALL, "random_state": 3}, TRAIN, 2, init_model=second),
-               gbun.train({**SMALL, "random_state": 3}, TRAIN, 6))  # fmt: skip
-
-
 def test_what_the_model_has_may_be_asked_for_again():
     """What counts is what a parameter comes to, not how it was given: None is the model's own value."""
     first = gbun.train(SMALL, TRAIN, 2)
@@ -363,6 +354,10 @@ def test_what_the_model_has_may_be_asked_for_again():
     for given in ({}, own, {**own, "n_neurons": 8, "scale": first.ensemble.scaling.name, "random_state": 0}):
         assert_same_model(gbun.train({**SMALL, **given}, TRAIN, 2, init_model=first), wanted)
     assert (family.temperature, family.seed) == (2.0, 0)
+    seeded = {**SMALL, "random_state": 3}
+    second = gbun.train({}, TRAIN, 2, init_model=gbun.train(seeded, TRAIN, 2))
+    assert second.description.parameters["n_neurons"] == 8
+    assert_same_model(gbun.train(seeded, TRAIN, 2, init_model=second), gbun.train(seeded, TRAIN, 6))
 
 
 def test_an_objective_with_other_parameters_is_refused():

@@ -121,9 +121,7 @@ def train(
             params, data, num_boost_round, evals=evals, callbacks=callbacks, init_model=init_model, task=task,
             resume=resume, collective=collective, learner=learner,
         )  # fmt: skip
-        _fill_report(
-            TrafficReport() if report is None else report, collective
-        )  # on all workers, whichever asked for it
+        _fill_report(report or TrafficReport(), collective)  # on all workers, whichever asked for it
         return model
 
 

@@ -19,12 +19,7 @@ from gbun.devices import Device, make_device
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble
 from gbun.kernels.costs import round_bytes
-from gbun.kernels.placement import (
-    MIN_BATCH_ROWS,
-    max_prediction_bytes,
-    min_prediction_bytes,
-    smallest_placement,
-)
+from gbun.kernels.placement import MIN_BATCH_ROWS, max_prediction_bytes, min_prediction_bytes, smallest_placement
 from gbun.kernels.threads import ThreadPool, limit_blas_to_one_thread, thread_count, thread_pool
 from gbun.memory import FRACTION_OF_FREE
 from gbun.model_io import model_bytes, read_model, read_model_bytes, write_model

@@ -88,13 +88,11 @@ class ScoredRows:
         """Kernels are made when the first round comes: a start alone needs none."""
         if family not in self._kernels:
             place, C = self.place, self.scores.shape[1]
-            if family is None:
-                made: RowKernels = UnfusedKernels(self.features, place.threads)
-            else:
-                made = network_kernels(
-                    self.features, family, C, place.threads, place.device, place.budget, place.form
-                )  # fmt: skip
-            self._kernels[family] = made
+            self._kernels[family] = (
+                UnfusedKernels(self.features, place.threads)
+                if family is None
+                else network_kernels(self.features, family, C, place.threads, place.device, place.budget, place.form)
+            )
         return self._kernels[family]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,7 @@ from gbun.agreement import run_or_raise_everywhere
 from gbun.boosting import PLANNED_ROUNDS, TRIAL, Training, boost
 from gbun.callbacks import Callback, callbacks_for_verbosity
 from gbun.collectives import Collective, Solo
-from gbun.config import Parameters, make_parameters, parameter_values
+from gbun.config import Parameters, make_parameters
 from gbun.defaults import DEFAULT_ROUNDS
 from gbun.kernels import Plan
 from gbun.kernels.threads import ThreadPool, thread_count, thread_pool
@@ -220,7 +221,7 @@ def with_rounds(parameters: Parameters, num_boost_round: int | None) -> Paramete
         return parameters
     if isinstance(num_boost_round, bool) or not isinstance(num_boost_round, Integral) or num_boost_round < 0:
         raise ValueError(f"num_boost_round must be an integer of at least 0, got {num_boost_round!r}")
-    return Parameters(**{**parameter_values(parameters), "n_estimators": int(num_boost_round)})
+    return replace(parameters, n_estimators=int(num_boost_round))
 
 
 def check_callbacks(callbacks: Sequence[Callback]) -> None:

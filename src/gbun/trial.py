@@ -10,14 +10,7 @@ import numpy as np
 from gbun.boosting import PLANNED_ROUNDS, Training, boost
 from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
 from gbun.data.features import Shard
-from gbun.defaults import (
-    DEFAULT_ROUNDS,
-    MAX_ROUNDS,
-    MIN_GAIN,
-    MIN_ROWS_FOR_ONE_SPLIT,
-    MIN_ROWS_TO_HOLD_OUT,
-    PATIENCE,
-)
+from gbun.defaults import DEFAULT_ROUNDS, MAX_ROUNDS, MIN_GAIN, MIN_ROWS_FOR_ONE_SPLIT, MIN_ROWS_TO_HOLD_OUT, PATIENCE
 from gbun.kernels.threads import ThreadPool
 from gbun.metrics import get_metric
 from gbun.model import Model

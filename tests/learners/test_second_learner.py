@@ -207,7 +207,7 @@ def test_a_learner_may_forward_several_networks_and_choose_one(chosen, budget):
 
 
 def test_several_trees_in_a_partition_are_solved_together():
-    """A counts the rows that two leaves share; the sums are those of the dense memberships."""
+    """A counts the rows that two leaves share; the sums are those of the dense memberships, ones at the leaves."""
 
     class Forest(Partition):
         n_outputs, n_trees = 16, 2
@@ -220,9 +220,7 @@ def test_several_trees_in_a_partition_are_solved_together():
         n_outputs = 16
 
         def memberships(self, features):
-            P = np.zeros((features.n_rows, 16), dtype=np.float32)
-            np.put_along_axis(P, Forest().leaves(features), 1.0, axis=1)
-            return P
+            return Forest().memberships(features)
 
     features, rng = Features(len(X), dense=X), np.random.default_rng(1)
     g, h = rng.normal(size=(len(X), 2)), rng.random((len(X), 2))

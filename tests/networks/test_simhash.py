@@ -210,12 +210,9 @@ def test_inputs_of_revived_outputs_are_spread_over_all_columns():
     assert stats.chisquare(np.bincount(picked, minlength=10)).pvalue > LEVEL
 
 
-def test_the_search_for_dead_outputs_among_2_to_the_62_columns_is_short():
-    assert family(2**62, 0.001, 64).draw(0).revived(0.001) == ()
-
-
-def test_without_a_number_of_columns_nothing_is_revived():
-    assert family(None, 0.001).draw(0).revived(0.001) == ()
+@pytest.mark.parametrize("n_columns", [None, 2**62], ids=["no number of columns", "a short search"])
+def test_outputs_that_have_a_weight_or_no_columns_are_not_revived(n_columns):
+    assert family(n_columns, 0.001, 64).draw(0).revived(0.001) == ()
 
 
 @settings(max_examples=50, deadline=None)
