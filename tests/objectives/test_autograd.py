@@ -49,13 +49,13 @@ SAME = {
     "poisson": (poisson, Poisson(), lambda y: np.abs(y).round(), 1),
     "softmax": (cross_entropy, Softmax(3, shared=False), lambda y: classes(y) * 1.0, 3),
 }
-MANY = {"many classes": (cross_entropy, Softmax(200, shared=False), lambda y: np.arange(60) * 3.0, 200)}
+MANY = {**SAME, "many classes": (cross_entropy, Softmax(200, shared=False), lambda y: np.arange(60) * 3.0, 200)}
 
 
 @pytest.mark.parametrize("dtype", [np.ndarray, torch.float64, torch.float32])
-@pytest.mark.parametrize("name", [*SAME, *MANY])
+@pytest.mark.parametrize("name", MANY)
 def test_derivatives_are_those_of_the_built_in_objectives(name, dtype):
-    function, built_in, target, C = {**SAME, **MANY}[name]
+    function, built_in, target, C = MANY[name]
     _, y, weight = numbers(60)
     given = [target(y), np.random.default_rng(1).normal(size=(60, C)), weight]
     direction = np.random.default_rng(2).normal(size=(60, C))
@@ -150,11 +150,8 @@ def test_weights_multiply_losses_that_do_not_see_them():
     times = np.arange(30) % 3
     twice = np.repeat(np.arange(30), times)
     loss, scores = TorchLoss(normal, outputs=2), X[:, :2].copy()
-    for a, b in zip(
-        loss.derivatives(y, scores, times * 1.0),
-        loss.derivatives(y[twice], scores[twice], np.ones(len(twice))),
-        strict=True,
-    ):
+    weighted, repeated = (y, scores, times * 1.0), (y[twice], scores[twice], np.ones(len(twice)))
+    for a, b in zip(loss.derivatives(*weighted), loss.derivatives(*repeated), strict=True):
         np.testing.assert_allclose(a.sum(axis=0), b.sum(axis=0), rtol=1e-9)
     starts = loss.start(y, times * 1.0, SOLO), loss.start(y[twice], np.ones(len(twice)), SOLO)
     np.testing.assert_allclose(*starts, rtol=1e-6)
@@ -249,26 +246,26 @@ def test_every_round_descends(case, rate):
     assert losses[-1] < losses[0] - 5e-3 * abs(losses[0])
 
 
-@pytest.mark.usefixtures("handed_over")
-def test_the_number_of_threads_changes_no_bit_and_stays_as_it_was():
-    X, y, weight = numbers(3000)
+@pytest.fixture
+def two_torch_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    try:
-        models = [
-            train({"objective": TorchLoss(normal, outputs=2), "n_neurons": 16, "n_jobs": n}, (X, y, weight), 5)
-            for n in (1, 2, 3)
-        ]
-        for other in models[1:]:
-            np.testing.assert_array_equal(models[0].ensemble.heads, other.ensemble.heads)
-        assert torch.get_num_threads() == 2
-        with ThreadPoolExecutor(1) as pool:  # the default of a new thread
-            assert pool.submit(torch.get_num_threads).result() == 2
-    finally:
-        torch.set_num_threads(before)
+    yield
+    torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("handed_over")
+@pytest.mark.usefixtures("handed_over", "two_torch_threads")
+def test_the_number_of_threads_changes_no_bit_and_stays_as_it_was():
+    params = {"objective": TorchLoss(normal, outputs=2), "n_neurons": 16}
+    models = [train({**params, "n_jobs": n}, numbers(3000), 5) for n in (1, 2, 3)]
+    for other in models[1:]:
+        np.testing.assert_array_equal(models[0].ensemble.heads, other.ensemble.heads)
+    assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as pool:  # the default of a new thread
+        assert pool.submit(torch.get_num_threads).result() == 2
+
+
+@pytest.mark.usefixtures("handed_over", "two_torch_threads")
 def test_torch_keeps_to_the_thread_that_calls_it():
     seen = []
 
@@ -277,12 +274,7 @@ def test_torch_keeps_to_the_thread_that_calls_it():
         return squared(y, scores)
 
     X, y, _ = numbers(2000)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        train({"objective": TorchLoss(watched), "n_neurons": 8, "n_jobs": 2}, (X, y), 3)
-    finally:
-        torch.set_num_threads(before)
+    train({"objective": TorchLoss(watched), "n_neurons": 8, "n_jobs": 2}, (X, y), 3)
     assert set(seen) == {1}
 
 

@@ -66,31 +66,17 @@ def test_a_loss_that_torch_can_differentiate_only_once():
 
 
 @pytest.mark.parametrize(
-    ("loss", "kind"),
-    [
-        (TorchLoss(cauchy), "numbers"),
-        (TorchLoss(focal), "binary"),
-        (TorchLoss(focal_classes), "classes"),
-        (TorchLoss(labels), "labels"),
-    ],
+    ("function", "kind"), [(cauchy, "numbers"), (focal, "binary"), (focal_classes, "classes"), (labels, "labels")]
 )
-def test_the_default_metric_is_the_loss(loss, kind):
+def test_the_default_metric_is_the_loss(function, kind):
     X, y, weight = numbers()
-    y = targets(y)[kind]
-    history = gbun.callbacks.History()
-    model = train(
-        {"objective": loss, "n_neurons": 16},
-        (X, y, weight),
-        8,
-        evals={"all": (X, y, weight)},
-        callbacks=[history],
-        task="regression" if kind == "numbers" else "classification",
-    )
+    loss, y, history = TorchLoss(function), targets(y)[kind], gbun.callbacks.History()
+    task, params = "regression" if kind == "numbers" else "classification", {"objective": loss, "n_neurons": 16}
+    model = train(params, (X, y, weight), 8, evals={"all": (X, y, weight)}, callbacks=[history], task=task)
     scores = np.reshape(model.decision_function(X), (len(y), -1))
     assert list(history.values["all"]) == ["loss"]
-    assert history.values["all"]["loss"][-1] == pytest.approx(
-        np.average(loss.loss(y.astype(float), scores), weights=weight), rel=1e-9
-    )
+    expected = np.average(loss.loss(y.astype(float), scores), weights=weight)
+    assert history.values["all"]["loss"][-1] == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_metric_is_made_of_sums():
@@ -263,10 +249,8 @@ def test_the_loss_beside_another_metric():
     model = GBUNClassifier(objective=loss, n_estimators=5, n_neurons=16, eval_metric=["auc", loss.default_metric()])
     model.fit(X, y > 0, eval_set=(X, y > 0))
     assert list(model.evals_result_["eval_0"]) == ["auc", "loss"]
-    wanted = (
-        clone(model).set_params(eval_metric=None).fit(X, y > 0, eval_set=(X, y > 0)).evals_result_["eval_0"]["loss"]
-    )
-    assert model.evals_result_["eval_0"]["loss"] == wanted
+    alone = clone(model).set_params(eval_metric=None).fit(X, y > 0, eval_set=(X, y > 0))
+    assert model.evals_result_["eval_0"]["loss"] == alone.evals_result_["eval_0"]["loss"]
 
 
 def test_a_loaded_estimator_refuses_to_fit_by_another_loss(tmp_path):

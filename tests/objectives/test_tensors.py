@@ -47,9 +47,8 @@ def test_tensors_give_what_arrays_give(objective, scale):
         # softmax computes probabilities in float32 on every device: see _probabilities
         narrow = objective.name == "softmax" and name in ("g", "h", "along")
         size = max(1.0, np.abs(values).max())
-        np.testing.assert_allclose(
-            found[name], values, rtol=1e-5 if narrow else 1e-12, atol=size * (5e-7 if narrow else 1e-13)
-        )
+        relative, absolute = (1e-5, 5e-7) if narrow else (1e-12, 1e-13)
+        np.testing.assert_allclose(found[name], values, rtol=relative, atol=size * absolute)
 
 
 @every
@@ -113,9 +112,7 @@ def test_a_function_gets_arrays_and_its_result_is_moved_to_the_device(dtype, C):
         assert found.dtype == dtype
         torch.testing.assert_close(found, wanted)
     direction = torch.from_numpy(rng.normal(size=(20, C)).astype(np.float32))
-    torch.testing.assert_close(
-        custom.derivatives_along(*given, direction), SquaredError().derivatives_along(*given, direction)
-    )
+    torch.testing.assert_close(*(o.derivatives_along(*given, direction) for o in (custom, SquaredError())))
     assert torch.equal(Custom(None, 1, "logistic").response(given[1]), Logistic().response(given[1]))
 
 
