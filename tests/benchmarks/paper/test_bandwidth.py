@@ -1,4 +1,4 @@
-"""The experiment of slow networks: learners really talk through the hosts, and what was not measured is told apart."""
+"""The experiment of slow networks: learners exchange sums through the hosts, and extrapolated figures are marked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bytes_of_a_round(learner, size, found):
 @pytest.mark.slow
 @needs_hosts
 @pytest.mark.parametrize(("learner", "size"), [("GBUN", 256), ("LightGBM", 64), ("XGBoost", 64)])
-def test_a_learner_talks_through_the_hosts(learner, size, team):  # noqa: F811
+def test_a_learner_exchanges_sums_through_the_hosts(learner, size, team):  # noqa: F811
     found = measure_bandwidths(team(learner, size), ["10MB", "1MB"], 0.2, 5.0)
     free, fast, slow = (found["places"][name] for name in (FREE, "10MB", "1MB"))
     assert free["most"] == pytest.approx(bytes_of_a_round(learner, size, found), rel=0.2)
@@ -70,7 +70,7 @@ def test_a_learner_talks_through_the_hosts(learner, size, team):  # noqa: F811
 
 @pytest.mark.slow
 @needs_hosts
-def test_settings_tell_what_learners_are_told(tmp_path):
+def test_settings_have_the_parameters_of_learners(tmp_path):
     cells = {cell.name: cell for cell in EXPERIMENT.cells(make_plan(EXPERIMENT, data=tmp_path))}
     xgboost = cells["KDD12.sub, XGBoost, 64, 16 hosts"]
     assert xgboost.settings["parameters"]["max_depth"] == 6
@@ -125,7 +125,7 @@ def test_a_cell_is_extrapolated_from_its_bytes():
     }
 
 
-def test_large_trees_that_failed_are_told_by_small_ones():
+def test_large_trees_that_failed_are_extrapolated_from_small_ones():
     """A worker alone has summed 10 times the histograms and computed 4 times as long."""
     alone = {size: {FREE: place(seconds=cpu, most=0.0, cpu=cpu)} for size, cpu in {64: 2.0, 1024: 8.0}.items()}
     rows = EXPERIMENT.tables([
@@ -151,7 +151,7 @@ def test_measured_cells_show_how_good_the_extrapolation_is():
     assert [row["measured / extrapolated"] for row in rows] == [None, 1.5, None]
 
 
-def test_goals_are_ratios_and_say_when_nothing_was_measured():
+def test_goals_are_ratios_or_not_measured():
     findings = [finding("GBUN", 64, at_all(0.1, 0.5)), finding("LightGBM", 64, at_all(0.2, 4.0))]
     found = {(row["goal"].split("'")[0], row["limit"]): row for row in goals(make_lines(findings))}
     assert found["KDD12.sub: LightGBM", ">= 10"]["measured"] == 8.0

@@ -42,10 +42,10 @@ def test_who_is_slow_or_fails_is_recorded():
 
 
 def seconds(n_classes, **medians):
-    told = {"kind": "dense", "n_classes": n_classes, "K": 64}
+    settings = {"kind": "dense", "n_classes": n_classes, "K": 64}
     found = {f"{name} s": medians.get(name) for name in classes.LEARNERS}
     notes = {name: {"note": "" if medians.get(name) else "no answer in 600 s"} for name in classes.LEARNERS}
-    return Finding(f"dense {n_classes}", told, 1.0, {}, {**found, "learners": notes})
+    return Finding(f"dense {n_classes}", settings, 1.0, {}, {**found, "learners": notes})
 
 
 def test_growth_is_from_the_fewest_to_the_most():

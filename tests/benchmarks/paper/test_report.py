@@ -1,4 +1,4 @@
-"""The report: it says what was run and what was not, and a real browser can read it on a phone."""
+"""The report: it has what was run and what was not, and a real browser can show it on a phone."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def run(tmp_path, monkeypatch, capsys):
             command.main()
         except SystemExit as end:
             ended = str(end.code)
-        told, written = capsys.readouterr(), tmp_path / "docs/benchmarks/index.html"
-        return ended, told.out + told.err, written.read_text() if written.exists() else ""
+        printed, written = capsys.readouterr(), tmp_path / "docs/benchmarks/index.html"
+        return ended, printed.out + printed.err, written.read_text() if written.exists() else ""
 
     return run
 
@@ -94,7 +94,7 @@ def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path, monkey
     )
     assert ended == "failed: rounds, scaling"
     assert f"ZeroDivisionError: a bug of {tmp_path}/some" in shown
-    for said in (
+    for words in (
         "It cannot be run here: network namespaces need root",
         "It failed: ZeroDivisionError: a bug of ./some",
         "[&#x27;FOLDER/rows&#x27;, None]",
@@ -104,11 +104,11 @@ def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path, monkey
         "2 met, 3 not met, 1 not measured",
         "--data FOLDER",
     ):
-        assert said in written
+        assert words in written
     assert str(tmp_path) not in written
-    told = json.loads((tmp_path / "docs/benchmarks/accuracy.json").read_text())
-    assert [one["failed"] for one in told] == ["", "no answer in 600 s"]
-    assert told[0]["found"]["where"] == "FOLDER/rows"
+    kept = json.loads((tmp_path / "docs/benchmarks/accuracy.json").read_text())
+    assert [one["failed"] for one in kept] == ["", "no answer in 600 s"]
+    assert kept[0]["found"]["where"] == "FOLDER/rows"
     assert not (tmp_path / "docs/benchmarks/bandwidth.json").exists()
 
 
@@ -146,8 +146,8 @@ def test_an_absent_cell_is_not_among_those_that_were_measured(run, tmp_path):
     assert "1 of 2 planned cells were measured" in written
     assert "It was not run to its end" in written
     assert "<li>letter: no folder letter in FOLDER</li>" in written
-    told = json.loads((tmp_path / "docs/benchmarks/accuracy.json").read_text())
-    assert [one["name"] for one in told] == ["first"]
+    kept = json.loads((tmp_path / "docs/benchmarks/accuracy.json").read_text())
+    assert [one["name"] for one in kept] == ["first"]
 
 
 def test_a_wrong_folder_ends_the_command_before_others_are_run(run):

@@ -18,7 +18,7 @@ def test_rows_of_two_and_of_many_classes():
     assert set(training_rows("classes", None)[1]) == {0, 1, 2, 3}
 
 
-def test_losses_failures_and_the_papers_figures_are_told():
+def test_losses_failures_and_the_papers_figures_are_in_the_table():
     one = {"setup": 0.1, "first round": 0.5, "rounds": 9, "deviation": 0.1, "median": 1.0, "note": ""}
     ours = {**one, "mean": 3.0, "median": 2.0}
     found = {"gbun": ours, "lightgbm": {**one, "mean": 1.9}, "xgboost": {"note": "out of memory"}}
@@ -39,7 +39,7 @@ def test_cells_of_a_plan():
 
 
 @pytest.mark.slow
-def test_rows_that_cannot_be_read_are_told_and_not_kept(tmp_path):
+def test_rows_that_cannot_be_read_are_absent(tmp_path):
     pytest.importorskip("xgboost")
     pytest.importorskip("lightgbm")
     (tmp_path / "a9a").mkdir()

@@ -1,4 +1,4 @@
-"""The experiment of more workers: computation is told apart from waiting, and failures stay in the tables."""
+"""The experiment of more workers: computation is measured apart from waiting, and failures stay in the tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def finding(learner, workers, seconds=0.0, cpu=0.0, failed="", data="KDD12.sub")
 @pytest.mark.slow
 @needs_hosts
 def test_a_few_rounds_of_gbun_take_what_their_computation_takes(team):  # noqa: F811
-    """Its rounds are told late and in bunches; seconds from the gaps between them would be too few."""
+    """Its rounds are reported late and in groups; seconds from the gaps between them would be too few."""
     ours = team("GBUN", 256)
     began = perf_counter()
     found = scaling.measure_unlimited(ours, 0.1)

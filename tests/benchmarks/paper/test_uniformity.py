@@ -1,4 +1,4 @@
-"""The experiment of uniformity: it looks at the library's weights, and would see if they were not uniform."""
+"""The experiment of uniformity: it tests the library's weights, and notices numbers that are not uniform."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def too_even(n):
     return np.random.default_rng(0).permuted(blocks, axis=1).ravel()
 
 
-def test_tests_tell_what_is_not_uniform():
+def test_tests_find_what_is_not_uniform():
     good = uniformity.examine(even, N)
     assert min(good["p"], good["its p"], good["KS p of blocks"]) > 0.01
     assert uniformity.examine(tilted, N)["p"] < 1e-9
@@ -66,7 +66,7 @@ def test_tests_tell_what_is_not_uniform():
 
 
 @pytest.mark.parametrize(("make", "met"), [(even, True), (tilted, False), (alike, False), (too_even, False)])
-def test_the_goal_is_not_met_where_a_test_says_no(make, met):
+def test_the_goal_is_not_met_where_a_test_fails(make, met):
     findings = [
         Finding("some ids", {}, 0.0, {}, uniformity.examine(make, N)),
         Finding("others", {}, 0.0, {}, {}, "why"),
