@@ -99,7 +99,7 @@ NONE = Limits()
 PEERS = Limits(12 * 10**9, 600.0)
 
 
-class Worker:
+class Worker(AbstractContextManager["Worker"]):
     """A child process that builds something and then does units of work on request."""
 
     def __init__(self, build: Build, *args: Any, limits: Limits = NONE) -> None:
@@ -128,9 +128,6 @@ class Worker:
         self._process.kill()
         self._process.join()
         self._connection.close()
-
-    def __enter__(self) -> Worker:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

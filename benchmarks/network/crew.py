@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import selectors
 import sys
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
@@ -22,7 +23,7 @@ LONGEST = 3000  # characters of what a worker said, where one failed
 _ports = count(29500)
 
 
-class Crew:
+class Crew(AbstractContextManager["Crew"]):
     """`size` workers on the first hosts, as a context. If one does not answer in time, all end with `Failed`."""
 
     def __init__(self, hosts: Hosts, size: int) -> None:
@@ -39,9 +40,6 @@ class Crew:
         self.size = size
         self._group = hosts.start([command] * size, [{**common, "RANK": str(i)} for i in range(size)], ROOT)
         self._collect_answers(START)
-
-    def __enter__(self) -> Crew:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

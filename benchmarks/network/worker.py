@@ -20,7 +20,7 @@ import os
 import sys
 from datetime import timedelta
 from functools import lru_cache, partial
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -78,24 +78,20 @@ def exchange(up: int, down: int, rounds: int) -> Answer:
     """Send what rounds send, without computing: numbers that are summed on rank 0, and bytes that are broadcast."""
     numbers, update = np.zeros(up // 4), np.zeros(down, dtype=np.uint8)
     with distributed.workers() as collective:
-        collective.broadcast(np.zeros(1))
-        began, seconds = perf_counter(), []
-        for _ in range(rounds):
+
+        def send() -> None:
             collective.sum(numbers, root=0, wire=[(len(numbers), "float32")])
             collective.broadcast(update)
-            seconds.append(perf_counter() - began)
-    return {"seconds": seconds}
+
+        collective.broadcast(np.zeros(1))
+        return peers.clock_rounds(send, rounds)
 
 
 def all_reduce(neurons: int, rounds: int) -> Answer:
     """All-reduce a K x K matrix of float32 in each round."""
     A = torch.zeros(neurons * neurons)
     dist.barrier()
-    began, seconds = perf_counter(), []
-    for _ in range(rounds):
-        dist.all_reduce(A)
-        seconds.append(perf_counter() - began)
-    return {"seconds": seconds}
+    return peers.clock_rounds(partial(dist.all_reduce, A), rounds)
 
 
 JOBS = {

@@ -69,14 +69,18 @@ class Booster:
 
 
 def run_rounds(peer: str, folder: str, leaves: int, rounds: int) -> Answer:
-    """Seconds since the start at the end of each round."""
     import torch.distributed as dist
 
     booster = BOOSTERS[peer](folder, leaves)
     dist.barrier()
+    return clock_rounds(booster.update, rounds)
+
+
+def clock_rounds(update: Callable[[], Any], rounds: int) -> Answer:
+    """Seconds since the start at the end of each round."""
     began, seconds = perf_counter(), []
     for _ in range(rounds):
-        booster.update()
+        update()
         seconds.append(perf_counter() - began)
     return {"seconds": seconds}
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pyspark
@@ -51,7 +51,7 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> SparkSess
     return spark
 
 
-class Standalone:
+class Standalone(AbstractContextManager["Standalone"]):
     """A master and some workers of one core each, in process groups of their own."""
 
     def __init__(self, n_workers: int = 2, memory: str = "1g") -> None:
@@ -122,9 +122,6 @@ class Standalone:
             process.wait()
         self.processes = []
         self.folder.cleanup()
-
-    def __enter__(self) -> Standalone:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
