@@ -9,10 +9,10 @@ import pytest
 
 from gbun.data.features import Entries
 from gbun.devices import Device
-from gbun.kernels import BudgetTooSmallError, Workload, hashed, make_plan, network_training_kernels
+from gbun.kernels import BudgetTooSmallError, Workload, make_plan, network_training_kernels
 from gbun.kernels.threads import thread_pool
 from gbun.learners import NetworkPartition
-from gbun.networks import Family, simhash
+from gbun.networks import Family
 from gbun.solve import Normaliser
 
 ID_TYPES = (np.int32, np.int64, np.uint64)
@@ -122,14 +122,3 @@ def outputs(features, net, n_jobs=1, form="auto"):
 def newest_buffer(kernels):
     """What keeps Z, then P, of the round that was forwarded last."""
     return kernels.rounds._rounds[-1].buffer
-
-
-def padded(seeds):
-    states = np.zeros(-(-len(seeds) // hashed.TILE) * hashed.TILE, dtype=np.uint32)
-    states[: len(seeds)] = simhash.initial_hash_state(seeds)
-    return states
-
-
-def scale(density):
-    half = simhash.half_width(density)
-    return np.uint32(half), np.float32(1.0 / half)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gbun.data.features import Entries, Features
 from gbun.kernels import chunks, hashed
+from gbun.kernels.forward import _weight_scale, make_weights
 from gbun.networks import simhash
 from tests.kernels.kernel_cases import (
     CASES,
@@ -20,10 +21,8 @@ from tests.kernels.kernel_cases import (
     entries,
     network,
     outputs,
-    padded,
     plain_forward,
     random_rows,
-    scale,
     typed_cases,
 )
 
@@ -35,9 +34,9 @@ from tests.kernels.kernel_cases import (
 @pytest.mark.parametrize("dtype", ID_TYPES)
 def test_filled_tables_are_the_plain_weights(dtype, n_outputs, density):
     ids = np.array([0, 1, 2**31 - 1] + [i for i in (*HUGE, 2**63) if i <= np.iinfo(dtype).max], dtype=dtype)
-    states = padded(network(n_outputs).seeds)
+    states = make_weights(network(n_outputs), Features(0), keep=False).states
     out = np.full((len(ids), len(states)), np.nan, dtype=np.float32)
-    hashed.fill_table(states, ids, *scale(density), out)
+    hashed.fill_table(states, ids, *_weight_scale(density), out)
     np.testing.assert_array_equal(out[:, :n_outputs], simhash.weights(3, 2, ids, n_outputs, density))
 
 
@@ -46,14 +45,14 @@ def test_filled_tables_are_the_plain_weights(dtype, n_outputs, density):
 
 def forward_by(kernel, sparse, net, density, start=None):
     """Z by one of the three forms, tile by tile; added to `start` where it is given."""
-    n, K, states = len(sparse.indptr) - 1, net.family.n_outputs, padded(net.seeds)
+    n, K, states = len(sparse.indptr) - 1, net.family.n_outputs, make_weights(net, Features(0), keep=False).states
     z = np.full((n, K), np.nan, dtype=np.float32)
     for first in range(0, K, hashed.TILE):
         width = min(hashed.TILE, K - first)
         tile = np.full((n, hashed.TILE), np.nan, dtype=np.float32)
         if start is not None:
             tile[:, :width] = start[:, first : first + width]
-        kernel(sparse, states[first : first + hashed.TILE], scale(density), start is None, tile)
+        kernel(sparse, states[first : first + hashed.TILE], _weight_scale(density), start is None, tile)
         z[:, first : first + width] = tile[:, :width]
     return z
 
@@ -139,12 +138,9 @@ def test_revived_outputs_are_heard_in_every_form(m, dtype):
 # Chunks and the order of their features
 
 
-@pytest.mark.parametrize("dtype", ID_TYPES)
-@pytest.mark.parametrize("name", ["one row", "long rows", "empty rows", "duplicates", "unsorted", "huge ids"])
-def test_a_dictionary_names_every_feature_once(name, dtype):
-    if name == "huge ids" and dtype == np.int32:
-        pytest.skip("they do not fit")
-    ids = entries(CASES[name], dtype).ids
+@pytest.mark.parametrize(("rows", "dtype"), list(typed_cases()))
+def test_a_dictionary_names_every_feature_once(rows, dtype):
+    ids = entries(rows, dtype).ids
     local, features = chunks.index_features(ids)
     np.testing.assert_array_equal(features[local], ids.astype(np.uint64))
     assert len(np.unique(features)) == len(features)

@@ -12,9 +12,8 @@ from gbun.arrays import is_tensor, to_host
 from gbun.data.features import Features
 from gbun.kernels import portable
 from gbun.kernels.portable import Buffers, HashedWeights
-from gbun.networks import Family
 from gbun.solve import make_normaliser
-from tests.kernels.kernel_cases import CASES, HUGE, entries, outputs, random_rows
+from tests.kernels.kernel_cases import CASES, HUGE, entries, network, outputs, random_rows
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 DENSITIES = (1.0, 0.3, 0.01)  # with 40 columns, the last leaves two of three outputs without any input
@@ -34,10 +33,6 @@ needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
 libraries = pytest.mark.parametrize(
     "put", [pytest.param(to_numpy, id="numpy"), pytest.param(to_torch, id="torch", marks=needs_torch)]
 )
-
-
-def network(n_outputs, density, n_columns=40, round_=2):
-    return Family(3, n_outputs, density=density, sparse_density=density, n_columns=n_columns).draw(round_)
 
 
 def sparse_outputs(put, sparse, net, at_a_time=7, start=None, indptr=None):
@@ -66,7 +61,7 @@ def dense_outputs(put, X, net, at_a_time=1000):
 @pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize("n_outputs", [1, 3, 64, 259])
 def test_weights_are_the_networks(put, n_outputs, density):
-    net = network(n_outputs, density)
+    net = network(n_outputs, 40, density)
     ids = np.array([*range(40), 3, *HUGE, 2**63, 2**64 - 2], dtype=np.uint64)
     found, hashes = (put(np.full((len(ids), n_outputs), 7, dtype=dtype)) for dtype in (np.float32, np.int32))
     weights = HashedWeights.from_network(net, density, found)
@@ -80,7 +75,7 @@ def test_weights_are_the_networks(put, n_outputs, density):
 @pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize("at_a_time", [1, 7, 40])
 def test_dense_columns_have_the_networks_weights(put, at_a_time, density):
-    net = network(33, density)
+    net = network(33, 40, density)
     X = np.eye(40, dtype=np.float32)
     np.testing.assert_array_equal(dense_outputs(put, X, net, at_a_time), net.column_weights(np.arange(40)))
 
@@ -102,7 +97,7 @@ def one_after_the_other(sparse, net, start=0.0):
 @pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize("rows", CASES.values(), ids=CASES)
 def test_entries_are_added_one_after_the_other(put, rows, density):
-    sparse, net = entries(rows, np.uint64), network(65, density)
+    sparse, net = entries(rows, np.uint64), network(65, 40, density)
     wanted = one_after_the_other(sparse, net)
     for at_a_time in (7, 10_000) if len(sparse.ids) > 100 else (1, 2, 10_000):
         np.testing.assert_array_equal(sparse_outputs(put, sparse, net, at_a_time), wanted)
@@ -111,7 +106,7 @@ def test_entries_are_added_one_after_the_other(put, rows, density):
 @libraries
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_rows_may_be_any_part_of_the_data(put, index):
-    sparse, net = entries(random_rows([2, 0, 9, 4, 0], 30)), network(16, 0.3)
+    sparse, net = entries(random_rows([2, 0, 9, 4, 0], 30)), network(16, 40, 0.3)
     wanted = sparse_outputs(put, sparse, net)
     found = sparse_outputs(put, sparse, net, indptr=(sparse.indptr + 12345).astype(index))
     np.testing.assert_array_equal(found, wanted)
@@ -121,7 +116,7 @@ def test_rows_may_be_any_part_of_the_data(put, index):
 
 @libraries
 def test_sparse_outputs_are_added_to_dense_ones(put):
-    sparse, net = entries(random_rows([2, 0, 9], 30)), network(16, 1.0)
+    sparse, net = entries(random_rows([2, 0, 9], 30)), network(16, 40, 1.0)
     start = np.random.default_rng(0).normal(size=(3, 16)).astype(np.float32)
     np.testing.assert_array_equal(
         sparse_outputs(put, sparse, net, start=start), one_after_the_other(sparse, net, start)
@@ -136,7 +131,7 @@ def test_sparse_outputs_are_added_to_dense_ones(put):
 @pytest.mark.parametrize("at_a_time", [5, 40])
 @pytest.mark.parametrize(("n", "m"), [(0, 3), (1, 1), (9, 40), (9, 0)])
 def test_dense_outputs_are_the_compiled_kernels(put, n, m, at_a_time, density):
-    X, net = np.random.default_rng(0).normal(size=(n, m)).astype(np.float32), network(24, density, n_columns=m or None)
+    X, net = np.random.default_rng(0).normal(size=(n, m)).astype(np.float32), network(24, m or None, density)
     found = dense_outputs(put, X, net, at_a_time)
     size = np.abs(X) @ np.abs(net.column_weights(np.arange(m)))
     assert (np.abs(found - outputs(Features(n, dense=X), net)) <= 2.0**-23 * (m + 1) * size + 1e-30).all()
@@ -277,7 +272,7 @@ def largest_allocation(work, sample):
 @pytest.mark.parametrize("density", [1.0, 0.3, 0.01])
 def test_nothing_of_the_size_of_the_outputs_is_allocated(put, density):
     n, K, m = 3000, 64, 40
-    rng, net = np.random.default_rng(0), network(K, density)
+    rng, net = np.random.default_rng(0), network(K, 40, density)
     sparse = entries(random_rows(rng.integers(0, 4, size=n), m))
     X, z = put(rng.normal(size=(n, m)).astype(np.float32)), put(np.zeros((n, K), dtype=np.float32))
     rows = put(sparse.indptr), *map(put, portable.id_words(sparse.ids)), put(sparse.values)

@@ -122,11 +122,7 @@ def test_every_output_is_in_a_tile():
 # As code for GPUs, which need not be there
 
 
-TARGETS = {
-    "cuda-70": ("cuda", 70, 32),
-    "cuda-80": ("cuda", 80, 32),
-    "amd": ("hip", "gfx90a", 64),
-}
+TARGETS = {"cuda-70": ("cuda", 70, 32), "cuda-80": ("cuda", 80, 32), "amd": ("hip", "gfx90a", 64)}
 FORMS = {"all": (256, True, False, False), "some zero": (64, False, True, False), "revived": (32, True, True, True)}
 
 
@@ -164,13 +160,9 @@ def test_only_gpus_are_served():
 
 
 @pytest.mark.slow
-def test_triton_waits_until_it_is_wanted():
+def test_triton_waits_until_it_is_wanted_and_without_it_the_portable_kernel_serves():
     code = "import sys\nfrom gbun.kernels import triton_forward as t\nt.is_available('cpu')\nprint(*sys.modules)"
     assert not {"triton", "torch"} & set(run(["-c", code]).split())
-
-
-@pytest.mark.slow
-def test_without_triton_the_portable_kernel_serves():
     hidden = "import sys\nsys.modules['triton'] = None\n"
     code = hidden + "from gbun.kernels import triton_forward as t\nprint(t.is_available('cuda'))"
     assert run(["-c", code], TRITON_INTERPRET="1").strip() == "False"

@@ -8,7 +8,7 @@ from gbun.dtypes import FloatArray
 from gbun.kernels.costs import Workload
 from gbun.kernels.device import DeviceKernels, DeviceTrainingKernels
 from gbun.kernels.host import HostKernels, HostTrainingKernels
-from gbun.kernels.interface import NetworkKernels, NormalEquations, RowKernels, TrainingKernels
+from gbun.kernels.interface import NetworkKernels, RowKernels
 from gbun.kernels.placement import place
 from gbun.kernels.plan import BudgetTooSmallError, Plan, make_plan
 from gbun.kernels.threads import ThreadPool
@@ -17,11 +17,7 @@ from gbun.networks import Family
 
 __all__ = [
     "BudgetTooSmallError",
-    "NetworkKernels",
-    "NormalEquations",
     "Plan",
-    "RowKernels",
-    "TrainingKernels",
     "UnfusedKernels",
     "Workload",
     "make_plan",

@@ -15,15 +15,8 @@ from gbun.arrays import Array, namespace, to_host
 from gbun.data.features import Features
 from gbun.devices import Device, TorchDevice
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray
-from gbun.kernels import portable, triton_forward
+from gbun.kernels import costs, portable, triton_forward
 from gbun.kernels.batches import Batch, Batches
-from gbun.kernels.costs import (
-    HASHED_WEIGHTS_AT_A_TIME,
-    PENDING_BATCHES,
-    TABLE_WEIGHTS_AT_A_TIME,
-    count_columns,
-    round_bytes,
-)
 from gbun.kernels.equations import DeviceEquationSums, EquationBuffers, Softmax
 from gbun.kernels.interface import NormalEquations, RowSums
 from gbun.kernels.passes import RoundInFlight, RoundsInFlight, RowPasses, TrainingPasses
@@ -60,10 +53,10 @@ class DeviceKernels(RowPasses[Batch]):
         )
         self.batches = Batches(features, device, placement.capacity, placement.resident, weight)
         n_rows, K = placement.capacity.rows, family.n_outputs
-        n_columns = count_columns(features)
-        columns = min(n_columns, TABLE_WEIGHTS_AT_A_TIME // K)
+        n_columns = costs.count_columns(features)
+        columns = min(n_columns, costs.TABLE_WEIGHTS_AT_A_TIME // K)
         hashes_entries = self._has_sparse and not self._uses_triton
-        entries = min(placement.capacity.entries, HASHED_WEIGHTS_AT_A_TIME // K) if hashes_entries else 0
+        entries = min(placement.capacity.entries, costs.HASHED_WEIGHTS_AT_A_TIME // K) if hashes_entries else 0
         self.buffers = Buffers.allocate(n_rows, K, max(1, columns, entries), device.empty(1))
         # Fewer weights of entries at a time stay in a processor's cache.
         weights, hashes = self.buffers.weights[: max(1, entries)], self.buffers.hashes[: max(1, entries)]
@@ -82,7 +75,7 @@ class DeviceKernels(RowPasses[Batch]):
         return map(work, self.batches if with_features else self.batches.rows())
 
     def _rounds_at_a_time(self, n_scores: int) -> int:
-        return max(1, HEAD_BYTES // round_bytes(self.family, n_scores))
+        return max(1, HEAD_BYTES // costs.round_bytes(self.family, n_scores))
 
     def _make_weights(self, network: Network, n_rounds: int = 1) -> Weights:
         parts = (self._has_dense, self.family.density), (self._has_sparse, self.family.sparse_density)
@@ -147,7 +140,7 @@ class DeviceTrainingKernels(TrainingPasses[Batch], DeviceKernels):
     def _sum_moments(self, sums: Iterable[tuple[Array, float]]) -> FloatArray:
         total, pending = np.zeros((2, self.family.n_outputs)), iter(sums)
         # the host waits for the device, but not after each batch
-        while waiting := list(islice(pending, PENDING_BATCHES)):
+        while waiting := list(islice(pending, costs.PENDING_BATCHES)):
             total = total + sum(portable.combine_moments(*centred) for centred in waiting)
         return total
 

@@ -90,20 +90,10 @@ class TrainingKernels(RowKernels, Protocol):
         head: FloatArray | None = None,
         scores: Array = None,
     ) -> NormalEquations:
-        """Sum A = P'HP and B = P'G of a partition.
+        """Sum A = P'HP and B = P'G at the current scores.
 
-        Parameters
-        ----------
-        partition : Partition
-            What maps rows to P.
-        derivatives : callable
-            (rows) -> g (n x C) and h (n, or n x C) at the current scores.
-        pick : callable, optional
-            (rows, h) -> the rows that A is made of, and their h. The curvature tells what they stand for.
-        head : ndarray of shape (K, C), float32, optional
-            W of the round before, where the first pass did without it: scores += P W comes first.
-        scores : array of shape (n, C), optional
-            Changed in place where `head` is given.
+        A is made of the rows that `pick` chooses; the curvature tells what they stand for. `head` (K x C, float32) is
+        that of the round before, where its step was not added yet: scores += P W comes first, in place.
         """
 
     def add_step(self, head: FloatArray, scores: Array) -> None:

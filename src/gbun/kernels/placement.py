@@ -7,16 +7,8 @@ from dataclasses import dataclass
 
 from gbun.data.features import Features
 from gbun.devices import Device
+from gbun.kernels import costs
 from gbun.kernels.batches import BatchCapacity, choose_capacity, device_entries, is_dense_on_device
-from gbun.kernels.costs import (
-    batch_bytes,
-    count_columns,
-    count_entries,
-    feature_bytes,
-    in_place_bytes,
-    round_bytes,
-    stored_score_bytes,
-)
 from gbun.networks import Family
 
 BATCH_OUTPUTS = 2**23  # outputs of a batch: 32 MB, enough to keep any device busy
@@ -46,16 +38,16 @@ def placements(
         if not resident:
             return
         # a batch must not be a copy of all columns
-        in_place, at_most = True, max(MIN_BATCH_ROWS, BATCH_OUTPUTS // max(1, count_columns(features)))
+        in_place, at_most = True, max(MIN_BATCH_ROWS, BATCH_OUTPUTS // max(1, costs.count_columns(features)))
         most_rows = min(most_rows, at_most)
     n_batches = max(1 if resident else 2, -(-n // most_rows))
-    whole = BatchCapacity(n, count_entries(features))
+    whole = BatchCapacity(n, costs.count_entries(features))
     while True:
         capacity = choose_capacity(features, n_batches, most_rows)
         if in_place:
-            n_bytes = in_place_bytes(features, whole, capacity)
+            n_bytes = costs.in_place_bytes(features, whole, capacity)
         else:
-            n_bytes = feature_bytes(features, whole) if resident else 2 * feature_bytes(features, capacity)
+            n_bytes = costs.feature_bytes(features, whole) if resident else 2 * costs.feature_bytes(features, capacity)
         yield Placement(resident, capacity, n_bytes)
         if n_batches * least_rows >= n:
             return
@@ -67,12 +59,12 @@ def placements(
 
 def place(features: Features, K: int, C: int, budget: int, device: Device) -> Placement:
     """Place rows with their scores within `budget` bytes; in the smallest batches where that is too little."""
-    least, scores = smallest_placement(features, K, C, device), stored_score_bytes(features.n_rows, C, device)
+    least, scores = smallest_placement(features, K, C, device), costs.stored_score_bytes(features.n_rows, C, device)
     for resident in (True, False):
         for placement in placements(features, K, C, resident, device):
             if placement.capacity.rows < least.capacity.rows:
                 break
-            if placement.n_bytes + batch_bytes(features, placement.capacity, K, C, False) + scores <= budget:
+            if placement.n_bytes + costs.batch_bytes(features, placement.capacity, K, C, False) + scores <= budget:
                 return placement
     return least
 
@@ -80,7 +72,7 @@ def place(features: Features, K: int, C: int, budget: int, device: Device) -> Pl
 def smallest_placement(features: Features, K: int, C: int, device: Device) -> Placement:
     """Return batches as small as is still of use, with all the bytes that predictions in them need."""
     capacity = choose_capacity(features, max(1, -(-features.n_rows // MIN_BATCH_ROWS)), MIN_BATCH_ROWS)
-    whole = BatchCapacity(features.n_rows, count_entries(features))
+    whole = BatchCapacity(features.n_rows, costs.count_entries(features))
     return Placement(
         is_dense_on_device(features, device), capacity, _prediction_bytes(features, whole, capacity, K, C, device)
     )
@@ -89,8 +81,8 @@ def smallest_placement(features: Features, K: int, C: int, device: Device) -> Pl
 def max_prediction_bytes(features: Features, K: int, C: int, device: Device) -> int:
     """Return the bytes that predictions use at most, however much is free."""
     first = next(placements(features, K, C, True, device))
-    scores = stored_score_bytes(features.n_rows, C, device)
-    return first.n_bytes + batch_bytes(features, first.capacity, K, C, False) + scores
+    scores = costs.stored_score_bytes(features.n_rows, C, device)
+    return first.n_bytes + costs.batch_bytes(features, first.capacity, K, C, False) + scores
 
 
 def min_prediction_bytes(features: Features, family: Family, C: int, n_rounds: int, device: Device) -> int:
@@ -99,7 +91,7 @@ def min_prediction_bytes(features: Features, family: Family, C: int, n_rounds: i
     if features.sparse is not None:
         indptr = features.sparse.indptr
         entries = int((indptr[n:] - indptr[: len(indptr) - n]).max(initial=0))
-    capacity, each_round = BatchCapacity(n, entries), round_bytes(family, C)
+    capacity, each_round = BatchCapacity(n, entries), costs.round_bytes(family, C)
     rounds = min(n_rounds * each_round, max(HEAD_BYTES, each_round))
     return _prediction_bytes(features, capacity, capacity, family.n_outputs, C, device) + rounds
 
@@ -108,5 +100,5 @@ def _prediction_bytes(
     features: Features, rows: BatchCapacity, capacity: BatchCapacity, K: int, C: int, device: Device
 ) -> int:
     in_place = is_dense_on_device(features, device)
-    size = in_place_bytes(features, rows, capacity) if in_place else 2 * feature_bytes(features, capacity)
-    return size + batch_bytes(features, capacity, K, C, False) + stored_score_bytes(rows.rows, C, device)
+    size = costs.in_place_bytes(features, rows, capacity) if in_place else 2 * costs.feature_bytes(features, capacity)
+    return size + costs.batch_bytes(features, capacity, K, C, False) + costs.stored_score_bytes(rows.rows, C, device)

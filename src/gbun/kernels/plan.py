@@ -104,27 +104,10 @@ def make_plan(
     The host gives up the buffer first, then the order of features, then threads. A device gives up the buffer, then
     sends features, then makes batches small.
 
-    Parameters
-    ----------
-    work : Workload
-        What is to be trained.
-    device : Device
-        Where it is trained. A learner that is no network trains on the host only.
-    n_threads : int
-        Threads of the host.
-    memory_budget : int, optional
-        Bytes to use beside the data. Default: half of what is free; the host then takes the smallest plan where none
-        fits.
-    form : {"auto", "dense", "hashed"}
-        How the host's kernels make weights.
+    `memory_budget` is how many bytes to use beside the data. If it is None they are half of what is free, and the host
+    takes the smallest plan where none fits; otherwise no plan that fits is a `BudgetTooSmallError`. `form` ("auto",
+    "dense", "hashed") is how the host's kernels make weights.
 
-    Raises
-    ------
-    BudgetTooSmallError
-        If no plan fits.
-
-    Examples
-    --------
     >>> from gbun.data.features import Features
     >>> print(make_plan(Workload(Features(1_000_000), 64, 1), Device(), 2, memory_budget=10**9))
     1,000,000 rows in 62 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer

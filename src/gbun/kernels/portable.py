@@ -53,34 +53,28 @@ class Buffers:
 
 
 @dataclass(frozen=True)
-class Revivers:
-    """Outputs that zeroing left without any input, and the input that each was given: see `Network.revived`."""
-
-    outputs: Array  # int64
-    low: Array  # the two words of the feature's id
-    high: Array
-    weights: Array
-
-
-@dataclass(frozen=True)
 class HashedWeights:
-    """The weights of a round at one density, as a device holds them: K numbers from which all are computed."""
+    """The weights of a round at one density, as a device holds them: K numbers from which all are computed.
+
+    `revivers` are the outputs that zeroing left without any input (int64), and the input that each was given: the two
+    words of the feature's id, and the weight; see `Network.revived`.
+    """
 
     states: Array  # K, int32: where the hashes of outputs begin
     half: int  # N in gbun.networks.simhash
-    revivers: Revivers | None
+    revivers: tuple[Array, ...] | None
 
     @cached_property
     def by_output(self) -> tuple[Array, Array, Array]:
         """For each output the words and the weight of the feature that revives it; for most an id that is not used."""
-        revivers, xp = self.revivers, namespace(self.states)
-        if revivers is None:
+        if self.revivers is None:
             return self.states, self.states, self.states  # not read
+        xp, (outputs, *revivers) = namespace(self.states), self.revivers
         word = UNUSED_ID - 2**64 >> 32  # both of its words
         low, high = xp.full_like(self.states, word), xp.full_like(self.states, word)
         weights = xp.zeros_like(self.states, dtype=xp.float32)
-        for array, values in (low, revivers.low), (high, revivers.high), (weights, revivers.weights):
-            array[revivers.outputs] = values
+        for array, values in zip((low, high, weights), revivers, strict=True):
+            array[outputs] = values
         return low, high, weights
 
     @classmethod
@@ -91,7 +85,7 @@ class HashedWeights:
         if revived := network.revived(density):
             outputs, features, weights = zip(*revived, strict=True)
             parts = np.array(outputs), *id_words(np.array(features)), np.array(weights, dtype=MEMBERSHIP)
-            revivers = Revivers(*(xp.asarray(part, device=device) for part in parts))
+            revivers = tuple(xp.asarray(part, device=device) for part in parts)
         states = xp.asarray(initial_hash_state(network.seeds).view(np.int32), device=device)
         return cls(states, half_width(density), revivers)
 
@@ -148,10 +142,11 @@ def fill_weights(weights: HashedWeights, low: Array, high: Array, hashes: Array,
         h -= weights.half
     out[...] = h
     out *= float(MEMBERSHIP(1.0 / weights.half))
-    if (revivers := weights.revivers) is not None:
+    if weights.revivers is not None:
+        outputs, reviver_low, reviver_high, reviver_weights = weights.revivers
         # A lookup of what was found would make the device wait for the host, so weights are replaced everywhere.
-        found = (low[:, None] == revivers.low) & (high[:, None] == revivers.high)
-        out[:, revivers.outputs] = xp.where(found, revivers.weights, out[:, revivers.outputs])
+        found = (low[:, None] == reviver_low) & (high[:, None] == reviver_high)
+        out[:, outputs] = xp.where(found, reviver_weights, out[:, outputs])
 
 
 def _rotate_and_multiply(h: Array, t: Array) -> None:

@@ -1,7 +1,7 @@
 """Vectors of eight lanes as Numba values: kernels name the registers that they use.
 
     a = load(array, i)              eight neighbours, float32 or uint32; of float64, four
-    a = fma(lanes(x), b, a)         x b + a in one rounding, on every machine
+    a = fma(splat(x), b, a)         x b + a in one rounding, on every machine
     a + b, a - b, a * b, h ^ h >> np.uint32(15), ...       lane by lane; a scalar on the right counts for all lanes
     store(array, i, a)
 
@@ -228,8 +228,8 @@ lower_half, upper_half = _half(0), _half(DOUBLES.count)
 
 
 def _part(builder: Any, vector: Any, first: int, count: int) -> Any:
-    lanes_ = ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
-    return builder.shuffle_vector(vector, vector, lanes_)
+    chosen = ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+    return builder.shuffle_vector(vector, vector, chosen)
 
 
 def _maximum(builder: Any, a: Any, b: Any) -> Any:

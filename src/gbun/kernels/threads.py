@@ -82,12 +82,12 @@ class ThreadPool:
 class Scratch(threading.local):
     """Arrays that a thread keeps from chunk to chunk and round to round, by name; they grow when they are too small."""
 
-    def array(self, name: str, *shape: int, dtype: type = MEMBERSHIP) -> FloatArray:
-        """Return an array of this shape, not initialised; the last one of the same name must not be used any more."""
+    def array(self, name: str, *shape: int) -> FloatArray:
+        """Return a float32 array, not initialised; the last one of the same name must not be used any more."""
         size = math.prod(shape)
         held = self.__dict__.get(name)
         if held is None or len(held) < size:
-            held = self.__dict__[name] = allocate_aligned(size, dtype)
+            held = self.__dict__[name] = allocate_aligned(size, MEMBERSHIP)
         return held[:size].reshape(shape)
 
 
