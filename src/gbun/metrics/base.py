@@ -193,8 +193,12 @@ class RankingMetric(Metric):
         """Return the metric over rows: at least one, all of positive weight."""
 
     def make_sum_metric(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
-        if collective.size == 1:  # only then all rows are in one place
+        if collective.size == 1:  # only then all rows are in one place, and the value is exact
             return SingleWorkerMetric(self)
+        return self.make_histograms(y, weight, n_outputs, collective)
+
+    def make_histograms(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
+        """Return the metric as sums over the rows of several workers, where there is a way."""
         raise ValueError(
             f"metric: {self.name!r} needs all rows in one place, but they are divided among {collective.size} workers. "
             "Use a metric made of sums (log_loss, brier, error, rmse, mae, ..., or RowMetric(name, f), the mean of "

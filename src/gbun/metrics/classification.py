@@ -130,10 +130,8 @@ def class_codes(y: FloatArray, response: FloatArray) -> IntArray:
 
 def predicted_codes(y: FloatArray, response: FloatArray) -> IntArray:
     """Return the most probable class, the lower code of a tie; class 1 of two needs a probability above 1/2."""
-    if y.ndim == 2:
-        return (response > 0.5).astype(np.intp)
-    if response.shape[1] == 1:
-        return (response[:, 0] > 0.5).astype(np.intp)
+    if y.ndim == 2 or response.shape[1] == 1:
+        return ((response if y.ndim == 2 else response[:, 0]) > 0.5).astype(np.intp)
     codes: IntArray = np.argmax(response, axis=1)
     return codes
 

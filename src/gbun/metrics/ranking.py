@@ -12,7 +12,7 @@ import numpy as np
 
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
-from gbun.metrics.base import RankingMetric, SingleWorkerMetric, SumMetric, divide_or_nan, select_weighted_rows
+from gbun.metrics.base import RankingMetric, SumMetric, divide_or_nan, select_weighted_rows
 from gbun.metrics.histogram import (
     Bins,
     Bounds,
@@ -52,15 +52,7 @@ class OneVsRestMetric(RankingMetric):
             [self.compute_from_steps(*group_by_score(score, truth, weight)) for truth, score in tasks]
         )
 
-    def make_sum_metric(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
-        if collective.size == 1:  # sorting its rows is exact; histograms are for rows that are not in one place
-            return SingleWorkerMetric(self)
-        return self.make_histograms(y, weight, n_outputs, collective)
-
-    def make_histograms(
-        self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective
-    ) -> HistogramMetric:
-        """Return the metric as sums over the rows of several workers."""
+    def make_histograms(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
         y, response, weight = select_weighted_rows(y, np.zeros((len(y), n_outputs)), weight)
         powers = np.stack([weight**2, weight])
         local = [powers.sum(axis=1), *(powers @ truth for truth, _ in iter_binary_tasks(y, response))]
