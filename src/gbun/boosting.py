@@ -160,17 +160,9 @@ def boost(
 ) -> None:
     """Add up to `n_rounds` rounds. An interrupt loses none of those that are complete.
 
-    Parameters
-    ----------
-    training : Training
-        The training that callbacks see.
-    n_rounds : int
-    callbacks : sequence of Callback
-        Those of the root, where sums come together; what they decide holds for all workers.
-    in_step : sequence of Training
-        Further trainings, on other parts of the same rows; callbacks then see the mean of all evaluations.
-    known : Ensemble, optional
-        Has the first of these rounds already, from a run that was cut short.
+    Callbacks are those of the root, where sums come together; what they decide holds for all workers. They see
+    `training`, and the mean of its evaluations and those of the trainings `in_step`, on other parts of the same rows.
+    `known` has the first of these rounds already, from a run that was cut short.
     """
     runs, last = [training, *in_step], training.n_rounds + n_rounds
     training.planned = last

@@ -75,23 +75,9 @@ def prepare(
 ) -> Training:
     """Make a training that is ready for its first round, or for the next after the last of the initial model.
 
-    Parameters
-    ----------
-    problem : Problem
-    pool : ThreadPool
-    judge : str, optional
-        The evaluation set that chooses what `settings` leave open.
-    settings : ResolvedSettings
-    n_in_step : int
-        So many trainings share the memory.
-    known : Model, optional
-        The start and some rounds of this very training, from a run that was cut short.
-    trial : bool
-        Whether this is a training on part of the rows that finds out how many rounds help.
-
-    Returns
-    -------
-    Training
+    The evaluation set `judge` chooses what `settings` leave open, and `n_in_step` trainings share the memory. `known`
+    has the start and some rounds of this very training, from a run that was cut short. A `trial` has part of the rows
+    and finds out how many rounds help.
     """
     parameters, collective = problem.parameters, problem.collective
     initial = known or problem.initial

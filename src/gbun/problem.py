@@ -79,20 +79,10 @@ class Problem:
         return replace(self, shard=shard, shards=shards, totals=sum_row_totals(shard, self.collective))
 
     def split(self, rows: Shard, several: bool) -> list[tuple[Shard, Shard]]:
-        """Divide rows into those to fit and those to judge by.
+        """Divide the rows of this problem, scaled or not, into those to fit and those to judge by.
 
-        Parameters
-        ----------
-        rows : Shard
-            The rows of this problem, scaled or not.
-        several : bool
-            Divide them several times, so that each row judges once: for few rows.
-
-        Returns
-        -------
-        list of (Shard, Shard)
-            As many on every worker, though a worker's share may be empty; none where rows cannot be divided, because
-            equal ones stay together.
+        `several` divides them several times, so that each row judges once: for few rows. All workers return as many
+        pairs, though a worker's share may be empty; none where equal rows, which stay together, leave a side empty.
         """
         local, collective = self.shard, self.collective
         if several:

@@ -80,20 +80,8 @@ def make_target(
 ) -> Target:
     """Read y and choose its objective; what depends on y depends on the rows of all workers.
 
-    Parameters
-    ----------
-    parameters : Parameters
-    y : array-like of shape (n,) or (n, C)
-        This worker's share.
-    task : {"classification", "regression"}, optional
-        None: the task of the objective, or of the dtype of y if the objective is "auto".
-    classes : ndarray, optional
-        The coding of the labels, if training continues from a model.
-    collective : Collective
-
-    Returns
-    -------
-    Target
+    y, of shape (n,) or (n, C), is this worker's share. Without a task, it is that of the objective, or of the dtype of
+    y if the objective is "auto". `classes` are the coding of the labels, if training continues from a model.
     """
     array = run_or_raise_everywhere(collective, lambda: to_target_array(y, "y"))
     array, global_target = _decide_target_type(array, task, parameters.objective, collective)

@@ -17,18 +17,6 @@ from gbun.learners.base import (
 from gbun.learners.network import NetworkLearner, NetworkPartition
 
 __all__ = [
-    "AnyLearner",
-    "Arrays",
-    "DataIndependentLearner",
-    "Learner",
-    "LearnerRows",
-    "NetworkLearner",
-    "NetworkPartition",
-    "Partition",
-    "Reduce",
-    "RowTotals",
-    "Step",
-    "check_learner",
-    "learner_from",
-    "register_learner",
-]
+    "AnyLearner", "Arrays", "DataIndependentLearner", "Learner", "LearnerRows", "NetworkLearner", "NetworkPartition",
+    "Partition", "Reduce", "RowTotals", "Step", "check_learner", "learner_from", "register_learner",
+]  # fmt: skip
