@@ -93,27 +93,25 @@ class Reporter:
         absent += [f"{one.name}: {one.failed}" for one in findings if isinstance(one, NotRun)]
         if absent and not reason:
             reason = "It was not run to its end: what is known is shown."
-        measured = experiment.summarise([one for one in findings if not isinstance(one, NotRun)])
-        told = [*map(asdict, measured)], absent, rows, reason
-        dicts, absent, rows, reason = hide_folders(self.plan.given, told)
-        measured = [Finding(**one) for one in dicts]
-        return Section(name, experiment.title, experiment.text, measured, absent, rows, pictures, reason, command)
+        measured = [asdict(one) for one in experiment.summarise([f for f in findings if not isinstance(f, NotRun)])]
+        measured, absent, rows, reason = hide_folders(self.plan.given, [measured, absent, rows, reason])
+        findings = [Finding(**one) for one in measured]
+        return Section(name, experiment.title, experiment.text, findings, absent, rows, pictures, reason, command)
 
     def find(self, experiment: Experiment) -> tuple[list[Finding], list[str], str]:
         """Findings, names of the cells that are missing, and why they are."""
-        name, reason = experiment.name, ""
+        name, cells, reason = experiment.name, None, ""
         try:
             cells = experiment.cells(self.plan)
+            if name in self.wanted:
+                return measure(experiment, self.plan, self.console), [], ""
         except Exception as error:
             if isinstance(error, Absent) and name in self.wanted:
                 sys.exit(str(error))  # before hours are spent on the others
-            return open_store(name, self.plan.given).all(), [], self.explain(name, error)
-        if name in self.wanted:
-            try:
-                return measure(experiment, self.plan, self.console), [], ""
-            except Exception as error:
-                reason = self.explain(name, error)
+            reason = self.explain(name, error)
         store = open_store(name, self.plan.given)
+        if cells is None:
+            return store.all(), [], reason
         found = {cell.name: store.of(cell) for cell in cells}
         absent = [cell for cell, finding in found.items() if finding is None]
         return [finding for finding in found.values() if finding is not None], absent, reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -115,13 +115,15 @@ class Board:
             row["paper's protocol, chosen on test rows"] = words
         return row
 
-    def settings(self) -> list[Row]:
-        rows = [_settings(self.name, LEARNERS[who].title, finding) for who, finding in self.tuned.items()]
-        if self.protocol is not None and (found := self.protocol.found):
-            row = {"table": SETTINGS, "data": self.name, "learner": f"gbun, {PROTOCOL}", "trials": found["points"]}
-            words = {"settings": describe(found["settings"]), "note": found["note"]}
-            rows.append({**row, "rounds": found["round"], **words})
-        return rows
+    def settings(self) -> Iterator[Row]:
+        """What was found for each learner, and for gbun by the paper's rules."""
+        row: Row = {"table": SETTINGS, "data": self.name}
+        for who, one in self.tuned.items():
+            found = {"note": one.failed} if one.failed else _settings(one.found)
+            yield {**row, "learner": LEARNERS[who].title, **found}
+        if self.protocol is not None and (best := self.protocol.found):
+            row |= {"learner": f"gbun, {PROTOCOL}", "trials": best["points"], "rounds": best["round"]}
+            yield {**row, "settings": describe(best["settings"]), "note": best["note"]}
 
 
 def duels(boards: Sequence[Board]) -> list[Row]:
@@ -151,13 +153,13 @@ def goals(boards: Sequence[Board]) -> list[Row]:
     ten = [board for board in boards if board.name in TEN and board.was_run]
     if not ten:
         return []
+    late = {board.name: [who for who in board.without if who not in board.untried] for board in ten}
+    untried = {board.name: board.untried for board in ten}
     data = [f"{len(ten)} of the ten sets"]
-    late = _list({board.name: [who for who in board.without if who not in board.untried] for board in ten})
-    untried = _list({board.name: board.untried for board in ten})
-    if late:
-        data.append(f"no figure within time or memory: {late}")
-    if untried:
-        data.append(f"not counted, as not run or for an error: {untried}")
+    reasons = {"no figure within time or memory": late, "not counted, as not run or for an error": untried}
+    for reason, boosters in reasons.items():
+        names = [f"{name} ({', '.join(titles)})" for name, titles in boosters.items() if titles]
+        data += [f"{reason}: {', '.join(names)}"] if names else []
     known = [board for board in ten if board.ours and board.peers and not board.untried]
     outright = sum(compare_all(board.ours, board.peers) == 1 for board in known if board.ours)
     unknown = len(TEN) - sum(board.complete for board in ten)
@@ -169,16 +171,12 @@ def goals(boards: Sequence[Board]) -> list[Row]:
 
     what = f"best of the four boosters, or within noise of it (best outright: {outright})"
     rows = [goal("; ".join(data), what, count(ten) if known else None, least=LEAST_SETS)]
-    if late or untried:
+    if len(data) > 1:
         whole = [board for board in ten if not board.without]
         strict = f"the {len(whole)} sets on which all four boosters have a figure"
         measured = count(whole) if whole else None
         rows.append(goal(strict, "the same where all four have a figure", measured, least=LEAST_SETS))
     return rows
-
-
-def _list(boosters: dict[str, list[str]]) -> str:
-    return ", ".join(f"{name} ({', '.join(who)})" for name, who in boosters.items() if who)
 
 
 def _score(finding: Finding) -> str:
@@ -190,17 +188,12 @@ def _score(finding: Finding) -> str:
     return f"{found['mean']:.4f} ± {found['deviation']:.4f}{rounds}"
 
 
-def _settings(data: str, title: str, finding: Finding) -> Row:
-    row: Row = {"table": SETTINGS, "data": data, "learner": title}
-    if finding.failed:
-        return {**row, "note": finding.failed}
-    found = finding.found
+def _settings(found: Mapping[str, Any]) -> Row:
     reasons = dict.fromkeys(one["why"] for one in found["failures"])
     notes = [f"{len(found['failures'])} trial(s) failed: {', '.join(reasons)}"] if reasons else []
     if cut := sum(one["cut"] for one in found["refits"]):
         notes.append(f"{cut} refit(s) cut off by the clock")
     return {
-        **row,
         "trials": found["trials"],
         "validation": found["validation"],
         "macro precision": found["papers"] if found["metric"] == "accuracy" else None,
@@ -208,7 +201,7 @@ def _settings(data: str, title: str, finding: Finding) -> Row:
         "tuning, s": found["tuning"],
         "refits, s": found["refitting"],
         "settings": describe(found["settings"]),
-        "note": "; ".join([*notes, *([found["note"]] if found["note"] else [])]),
+        "note": "; ".join(filter(None, [*notes, found["note"]])),
     }
 
 
