@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gbun.data.features import Entries, Features
 from gbun.kernels import chunks, hashed
-from gbun.kernels.forward import _weight_scale, make_weights
+from gbun.kernels.forward import make_weights, weight_scale
 from gbun.networks import simhash
 from tests.kernels.kernel_cases import (
     CASES,
@@ -36,7 +36,7 @@ def test_filled_tables_are_the_plain_weights(dtype, n_outputs, density):
     ids = np.array([0, 1, 2**31 - 1] + [i for i in (*HUGE, 2**63) if i <= np.iinfo(dtype).max], dtype=dtype)
     states = make_weights(network(n_outputs), Features(0), keep=False).states
     out = np.full((len(ids), len(states)), np.nan, dtype=np.float32)
-    hashed.fill_table(states, ids, *_weight_scale(density), out)
+    hashed.fill_table(states, ids, *weight_scale(density), out)
     np.testing.assert_array_equal(out[:, :n_outputs], simhash.weights(3, 2, ids, n_outputs, density))
 
 
@@ -52,7 +52,7 @@ def forward_by(kernel, sparse, net, density, start=None):
         tile = np.full((n, hashed.TILE), np.nan, dtype=np.float32)
         if start is not None:
             tile[:, :width] = start[:, first : first + width]
-        kernel(sparse, states[first : first + hashed.TILE], _weight_scale(density), start is None, tile)
+        kernel(sparse, states[first : first + hashed.TILE], weight_scale(density), start is None, tile)
         z[:, first : first + width] = tile[:, :width]
     return z
 

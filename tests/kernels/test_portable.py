@@ -289,4 +289,5 @@ def test_nothing_of_the_size_of_the_outputs_is_allocated(put, density):
         portable.take_rows_into(z, some, buffers.outputs)
 
     assert largest_allocation(lambda: z + 1.0, z) >= 4 * n * K  # it would be seen
+    assert largest_allocation(lambda: z.__iadd__(1.0), z) < 10_000
     assert largest_allocation(a_round, z) < 4 * n * K / 4

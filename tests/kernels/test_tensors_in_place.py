@@ -20,7 +20,7 @@ from gbun.kernels import batches, costs, placement
 from gbun.kernels.batches import BatchCapacity, Batches
 from gbun.kernels.portable import device_id_words, id_words
 from gbun.scored_rows import scale as scale_features
-from tests.kernels.test_batches import ON_TORCH, allocations, as_tensor, copies_as_a_gpu_would, data_of, least_of
+from tests.kernels.test_batches import ON_TORCH, allocations, as_tensor, copies_as_a_gpu_would, data_of
 
 torch = pytest.importorskip("torch")
 ON_DEVICE = TorchDevice("torch:cpu")
@@ -305,8 +305,13 @@ def test_rows_are_scaled_once_a_round_if_outputs_are_kept(objective, scaled_rows
 def test_rows_are_sent_if_the_scaled_values_of_a_tensor_do_not_fit():
     X, y, _ = data_of("sparse", 300)
     params = {**ON_TORCH, "init": "constant", "scale": "max_abs"}
-    budget = least_of(as_tensor(X), y, init="constant", scale="max_abs")
-    assert least_of(X, y, init="constant", scale="max_abs") == budget
+    least = []
+    for given in (X, as_tensor(X)):
+        with pytest.raises(ValueError, match="memory_budget must be at least") as raised:
+            gbun.plan({**params, "memory_budget": 1000}, (given, y))
+        least.append(raised.value)
+    assert str(least[0]) == str(least[1])
+    budget = least[0].n_bytes
     plan = gbun.plan({**params, "memory_budget": budget}, (as_tensor(X), y))
     assert not plan.placement.resident
     wanted = gbun.train(params, (X, y), 2).predict(X)

@@ -105,7 +105,7 @@ def forward(
 def _forward_tile(
     weights: Weights, entries: Entries, chunk: Chunk, first: int, fresh: bool, tile: FloatArray, scratch: Scratch
 ) -> None:
-    half, inverse = _weight_scale(weights.family.sparse_density)
+    half, inverse = weight_scale(weights.family.sparse_density)
     indptr = entries.indptr[chunk.rows.start : chunk.rows.stop + 1]
     ids, values = entries.ids[chunk.entries], entries.values[chunk.entries]
     states = weights.states[first : first + TILE]
@@ -131,7 +131,7 @@ def _dense_tables(weights: Weights, n_rows: int, n_columns: int) -> Iterator[Den
     """Yield tables of all dense columns, as many at a time as the limit allows; sums are the same either way."""
     family, K = weights.family, weights.family.n_outputs
     padded = -(-K // products.PANEL_OUTPUTS) * products.PANEL_OUTPUTS
-    half, inverse = _weight_scale(family.density)
+    half, inverse = weight_scale(family.density)
     few = family.density <= MAX_SPARSE_DENSITY and n_columns >= MIN_COLUMNS_TO_TRANSPOSE
     few = few and n_rows >= MIN_ROWS_TO_TRANSPOSE
     step = max(1, min(n_columns, TABLE_LIMIT // padded))
@@ -148,6 +148,6 @@ def _dense_tables(weights: Weights, n_rows: int, n_columns: int) -> Iterator[Den
             yield DenseTable(first, len(columns), products.make_panels(table), None)
 
 
-def _weight_scale(density: float) -> tuple[np.uint32, np.float32]:
+def weight_scale(density: float) -> tuple[np.uint32, np.float32]:
     half = half_width(density)
     return np.uint32(half), MEMBERSHIP(1.0 / half)
