@@ -55,22 +55,21 @@ def too_even(n):
     return np.random.default_rng(0).permuted(blocks, axis=1).ravel()
 
 
-def test_tests_find_what_is_not_uniform():
-    good = uniformity.examine(even, N)
-    assert min(good["p"], good["its p"], good["KS p of blocks"]) > 0.01
-    assert uniformity.examine(tilted, N)["p"] < 1e-9
-    assert uniformity.examine(alike, N)["its p"] < 1e-9
-    assert uniformity.examine(too_even, N)["KS p of blocks"] < 1e-9
+@pytest.mark.parametrize(
+    ("make", "failed"), [(even, ""), (tilted, "p"), (alike, "its p"), (too_even, "KS p of blocks")]
+)
+def test_a_test_fails_where_floats_are_not_uniform_and_then_the_goal_is_not_met(make, failed):
+    found = uniformity.examine(make, N)
+    if failed:
+        assert found[failed] < 1e-9
+    else:
+        assert min(found["p"], found["its p"], found["KS p of blocks"]) > 0.01
+    findings = [Finding("some ids", {}, 0.0, {}, found), Finding("others", {}, 0.0, {}, {}, "why")]
+    *rows, goal = uniformity.tables(findings)
+    assert goal["met"] is (not failed)
+    assert [row["note"] for row in rows] == ["", "why"]
+
+
+def test_floats_outside_the_range_are_an_error():
     with pytest.raises(ValueError, match=r"floats must be in \[-1, 1\), got"):
         uniformity.examine(lambda n: even(n) + 1, N)
-
-
-@pytest.mark.parametrize(("make", "met"), [(even, True), (tilted, False), (alike, False), (too_even, False)])
-def test_the_goal_is_not_met_where_a_test_fails(make, met):
-    findings = [
-        Finding("some ids", {}, 0.0, {}, uniformity.examine(make, N)),
-        Finding("others", {}, 0.0, {}, {}, "why"),
-    ]
-    *rows, goal = uniformity.tables(findings)
-    assert goal["met"] is met
-    assert [row["note"] for row in rows] == ["", "why"]
