@@ -127,9 +127,8 @@ def test_notes_with_brackets_reach_the_table(capsys):
     problem = demo.make_problems(quick=True)[0]
     note = demo.DemoResult(note=f"not installed: {peers.INSTALL}")
     scored = demo.DemoResult(score=0.9, seconds=1.0, megabytes=0.2)
-    results = {(problem.name, learner.name): note for learner in peers.LEARNERS[1:]}
-    results[problem.name, "gbun"] = scored
-    Console(width=120).print(demo.make_table([problem], {problem.name: (569, 30)}, results))
+    results = {learner.name: scored if learner.name == "gbun" else note for learner in peers.LEARNERS}
+    Console(width=120).print(demo.make_table([demo.Comparison(problem, (569, 30), results)]))
     out = capsys.readouterr().out
     assert out.count("not installed: pip install 'gbun[peers]'") == 2
     assert "AUC 0.9000" in out

@@ -66,10 +66,17 @@ class DemoResult:
     curve: tuple[float, ...] = ()
 
 
-Results = dict[tuple[str, str], DemoResult]
-"""(problem, learner) -> result"""
-Shapes = dict[str, tuple[int, int]]
-"""problem -> rows and columns"""
+@dataclass(frozen=True)
+class Comparison:
+    """The results of all learners on one problem of some rows and columns."""
+
+    problem: DemoProblem
+    shape: tuple[int, int]
+    results: dict[str, DemoResult]
+
+    @property
+    def size(self) -> str:
+        return f"{self.shape[0]:,} x {self.shape[1]:,}"
 
 
 def make_problems(quick: bool) -> tuple[DemoProblem, ...]:
@@ -89,19 +96,19 @@ def make_problems(quick: bool) -> tuple[DemoProblem, ...]:
 
 def run(output: Path, quick: bool = False) -> None:
     """Train all learners on all problems, print the table, and write `learning_curves.png` into `output`."""
-    problems, shapes, results = make_problems(quick), Shapes(), Results()
+    problems, comparisons = make_problems(quick), []
     with _make_progress() as progress:
         total = progress.add_task("all", total=len(problems) * len(LEARNERS), loss="")
         for problem in problems:
-            shapes[problem.name] = problem.load()[0].shape
+            comparisons.append(Comparison(problem, problem.load()[0].shape, {}))
             for learner in LEARNERS:
-                results[problem.name, learner.name] = run_learner(problem, learner, progress)
+                comparisons[-1].results[learner.name] = run_learner(problem, learner, progress)
                 progress.advance(total)
     console = Console()
-    console.print(make_table(problems, shapes, results))
+    console.print(make_table(comparisons))
     console.print(footnotes(problems), style="dim", highlight=False)
     try:
-        path = plot_curves(make_panels(problems, shapes, results), output / PICTURE)
+        path = plot_curves([make_panel(comparison) for comparison in comparisons], output / PICTURE)
         console.print(f"Learning curves: {path}", soft_wrap=True, highlight=False, markup=False)
     except ImportError as missing:
         console.print(f"No learning curves: {missing}", highlight=False, markup=False)
@@ -252,27 +259,23 @@ def _make_progress() -> Progress:
 # Table and picture.
 
 
-def make_table(problems: Sequence[DemoProblem], shapes: Shapes, results: Results) -> Table:
+def make_table(comparisons: Sequence[Comparison]) -> Table:
     table = Table(title="gbun beside its peers", title_justify="left", title_style="bold", box=box.HORIZONTALS)
     table.padding = (0, 1, 0, 0)
     table.add_column("data set", no_wrap=True)
     table.add_column("learner", no_wrap=True)
     for name in ("test score", "training", "memory"):
         table.add_column(name, justify="right")
-    for problem in problems:
-        lines = (f"[bold]{problem.name}[/]", format_shape(shapes[problem.name]), f"{problem.n_rounds} rounds")
-        row_results = [results[problem.name, learner.name] for learner in LEARNERS]
-        best = max((result.score for result in row_results if result.score is not None), default=None)
-        for line, learner, result in zip(lines, LEARNERS, row_results, strict=True):
+    for comparison in comparisons:
+        problem, results = comparison.problem, comparison.results
+        lines = (f"[bold]{problem.name}[/]", comparison.size, f"{problem.n_rounds} rounds")
+        best = max((result.score for result in results.values() if result.score is not None), default=None)
+        for line, (name, result) in zip(lines, results.items(), strict=True):
             score, *rest = (escape(cell) for cell in format_cells(problem, result))
             is_best = result.score is not None and result.score == best
-            table.add_row(line, learner.name, f"[bold green]{score}[/]" if is_best else score, *rest)
+            table.add_row(line, name, f"[bold green]{score}[/]" if is_best else score, *rest)
         table.add_section()
     return table
-
-
-def format_shape(shape: tuple[int, int]) -> str:
-    return f"{shape[0]:,} x {shape[1]:,}"
 
 
 def format_cells(problem: DemoProblem, result: DemoResult) -> tuple[str, str, str]:
@@ -297,15 +300,11 @@ def footnotes(problems: Sequence[DemoProblem]) -> str:
     )
 
 
-def make_panels(problems: Sequence[DemoProblem], shapes: Shapes, results: Results) -> list[Panel]:
-    panels = []
-    for problem in problems:
-        by_learner = {learner.name: results[problem.name, learner.name] for learner in LEARNERS}
-        notes = {name: curve_note(result) for name, result in by_learner.items() if result.note}
-        title = f"{problem.name}, {format_shape(shapes[problem.name])}"
-        curves = {name: result.curve for name, result in by_learner.items()}
-        panels.append(Panel(title, f"{problem.loss} on test rows", curves, notes))
-    return panels
+def make_panel(comparison: Comparison) -> Panel:
+    problem, results = comparison.problem, comparison.results
+    notes = {name: curve_note(result) for name, result in results.items() if result.note}
+    curves = {name: result.curve for name, result in results.items()}
+    return Panel(f"{problem.name}, {comparison.size}", f"{problem.loss} on test rows", curves, notes)
 
 
 def curve_note(result: DemoResult) -> str:

@@ -202,6 +202,7 @@ class LbfgsDescent:
     """Directions of L-BFGS from sums over all workers' rows, on the root only.
 
     If every worker chose for itself, processors that differ in a last bit could make one stop while others wait for it.
+    The inverse Hessian is a diagonal, corrected by the last steps and the changes of the gradient.
     """
 
     def __init__(self, curvature: FloatArray, free_intercept: bool) -> None:
@@ -215,10 +216,12 @@ class LbfgsDescent:
         penalised = np.append(np.ones(len(self.curvature) - 1), 0.0)
         self.penalty, self.tolerance = (l2 * self.unit * penalised)[:, None], tolerance
         scale = self.curvature[:, None] + self.penalty
-        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0)
+        self.inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0)
         if not self.free_intercept:
-            inverse[-1] = 0.0
-        self.memory = LbfgsMemory(inverse)
+            self.inverse[-1] = 0.0
+        # In float32: a line search follows anyway, and a step reads and writes little else.
+        self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=HISTORY)
+        self.scale = 1.0
         self.gradient: FloatArray | None = None
         self.step = np.zeros(0)  # the last one
 
@@ -226,13 +229,13 @@ class LbfgsDescent:
         """Return the next direction, of the shape of theta; zeros if the fit has converged."""
         before, self.gradient = self.gradient, sums + self.penalty * theta
         stop = np.zeros(theta.shape, dtype=MEMBERSHIP)
-        if before is not None and not self.memory.add_pair(self.step, self.gradient - before):
+        if before is not None and not self._add_pair(self.step, self.gradient - before):
             return stop
-        size = float(np.sqrt(np.vdot(self.gradient, self.memory.inverse * self.gradient)))
+        size = float(np.sqrt(np.vdot(self.gradient, self.inverse * self.gradient)))
         self.first_size = size if self.first_size is None else self.first_size
         if not size > self.tolerance * self.first_size:
             return stop
-        direction = -self.memory.apply(self.gradient)
+        direction = -self._apply_inverse(self.gradient)
         self.slope = float(np.vdot(self.gradient, direction.astype(SUM)))
         return direction
 
@@ -241,17 +244,7 @@ class LbfgsDescent:
         penalised = self.penalty * direction
         return float(np.vdot(penalised, theta)), float(np.vdot(penalised, direction))
 
-
-class LbfgsMemory:
-    """The inverse Hessian of L-BFGS: a diagonal, corrected by the last steps and the changes of the gradient."""
-
-    def __init__(self, inverse: FloatArray) -> None:
-        self.inverse = inverse
-        # In float32: a line search follows anyway, and a step reads and writes little else.
-        self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=HISTORY)
-        self.scale = 1.0
-
-    def add_pair(self, step: FloatArray, change: FloatArray) -> bool:
+    def _add_pair(self, step: FloatArray, change: FloatArray) -> bool:
         """Remember a step; return False if the gradient did not grow along it, so that nothing is left to gain."""
         change = round_coarsely(change)
         product = float(np.vdot(step, change))
@@ -261,7 +254,7 @@ class LbfgsMemory:
         self.pairs.append((step.astype(MEMBERSHIP), change, 1.0 / product))
         return True
 
-    def apply(self, gradient: FloatArray) -> FloatArray:
+    def _apply_inverse(self, gradient: FloatArray) -> FloatArray:
         """Multiply the gradient by the inverse Hessian, by the two-loop recursion."""
         q, weights = round_coarsely(gradient), []
         for step, change, rho in reversed(self.pairs):

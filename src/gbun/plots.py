@@ -25,19 +25,7 @@ class Panel:
 
 
 def plot_curves(panels: Sequence[Panel], path: str | Path) -> Path:
-    """Write panels side by side into one picture.
-
-    Parameters
-    ----------
-    panels : sequence of Panel
-        At least one.
-    path : str or Path
-        The file to write; its ending (.png, .svg, .pdf) chooses the format. Missing folders are made.
-
-    Returns
-    -------
-    Path
-    """
+    """Write panels side by side into one picture; the ending of its path (.png, .svg, .pdf) chooses the format."""
     if not panels:
         raise ValueError("panels must hold at least one Panel, got none")
     n_columns = min(2, len(panels))

@@ -57,23 +57,10 @@ def solve_head(
 ) -> FloatArray:
     """Solve head = -(A + lambda I)^-1 B, with lambda = reg_lambda x mean diagonal of A unless reg_form is "absolute".
 
-    Parameters
-    ----------
-    A : ndarray of shape (K, K), or (C, K, K) with one system for each column of B
-        Only the diagonal, (K,) or (C, K), where `diagonal` is set.
-    B : ndarray of shape (K, C)
-    reg_lambda : float
-    reg_form : {"relative", "absolute"}
-    rounding : float, optional
-        How exact A is, relative to its largest eigenvalue; None: as exact as float64 sums.
-    diagonal : bool
+    A is (K, K), or (C, K, K) with one system for each column of B, (K, C); where `diagonal` is set, it is the diagonal
+    only, (K,) or (C, K). `rounding` says how exact A is, relative to its largest eigenvalue; None: as float64 sums are.
+    The head is float32 of shape (K, C).
 
-    Returns
-    -------
-    ndarray of shape (K, C), float32
-
-    Examples
-    --------
     >>> solve_head(np.diag([1.0, 3.0]), np.array([[2.0], [8.0]]), reg_lambda=0.5).ravel()
     array([-1., -2.], dtype=float32)
     >>> solve_head(np.array([1.0, 3.0]), np.array([[2.0], [8.0]]), reg_lambda=0.5, diagonal=True).ravel()

@@ -38,11 +38,7 @@ def choose_held_out(
 
     A row is held out by a hash of its content. So neither the order of rows nor their division among workers matters,
     equal rows stay together, and a weight of 2 is the row twice. The hash below which rows are held out is found by
-    bisection, from sums of weights.
-
-    Returns
-    -------
-    ndarray of bool of shape (n,), or None if no rows, or all of them, would be held out
+    bisection, from sums of weights. The result is None if no rows, or all of them, would be held out.
     """
     chance, one_part = hash_rows_to_unit(features, y, seed), np.zeros(len(y), dtype=np.intp)
     held = chance < _find_threshold(chance, y.astype(np.intp) if by_class else one_part, weight, fraction, collective)
