@@ -111,6 +111,10 @@ def column(df, name):
     return np.array([row[0] for row in df.select(name).collect()])
 
 
+def predict(model, df, name="prediction"):
+    return column(model.transform(df), name)
+
+
 # In one process
 
 
@@ -139,7 +143,7 @@ def test_classes_probabilities_and_raw_predictions(local, tmp_path, monkeypatch)
     model.write().overwrite().save(str(tmp_path / "m"))
     again = GBUNClassificationModel.load(str(tmp_path / "m"))
     assert (again.uid, again.getOrDefault("n_neurons"), again.getWeightCol()) == (model.uid, 16, "weight")
-    np.testing.assert_array_equal(column(again.transform(df), "prediction"), column(model.transform(df), "prediction"))
+    np.testing.assert_array_equal(predict(again, df), predict(model, df))
     plain = gbun.load_model(tmp_path / "m" / "model.gbun")
     np.testing.assert_array_equal(plain.predict(S), model.get_booster().predict(S))
     with pytest.raises(ValueError, match=r"holds a gbun.spark.estimators.GBUNClassificationModel"):
@@ -160,7 +164,7 @@ def test_every_kind_of_features(local, monkeypatch):
     names = ["x", "n", "city", "code"]
     model = GBUNRegressor(featuresCol=names, categoricalCols=["code"], labelCol="y", **SMALL).fit(df)
     assert_model(model, train_alone(wanted[names], Y), wanted[names])
-    predicted = column(model.transform(df), "prediction")
+    predicted = predict(model, df)
     np.testing.assert_array_equal(predicted, model.get_booster().predict(wanted[names]))
 
     arrays = frame(local, X.tolist(), label=Y)
@@ -172,18 +176,13 @@ def test_every_kind_of_features(local, monkeypatch):
     tokens = GBUNRegressor(predictionCol="p", **SMALL).fit(frame(local, words, label=y))
     assert_model(tokens, train_alone(words, y), words)
     assert tokens.numFeatures == -1
-    np.testing.assert_array_equal(
-        column(tokens.transform(frame(local, words)), "p"), tokens.get_booster().predict(words)
-    )
+    np.testing.assert_array_equal(predict(tokens, frame(local, words), "p"), tokens.get_booster().predict(words))
 
     monkeypatch.delattr("pyspark.sql.functions.arrow_udf", raising=False)  # what Spark before 4.1 lacks
-    np.testing.assert_array_equal(column(model.transform(df), "prediction"), predicted)
+    np.testing.assert_array_equal(predict(model, df), predicted)
     for features in (arrays, frame(local, dense())):
-        found = column(by_arrays.transform(features), "prediction")
-        np.testing.assert_array_equal(found, by_arrays.get_booster().predict(X))
-    np.testing.assert_array_equal(
-        column(tokens.transform(frame(local, words)), "p"), tokens.get_booster().predict(words)
-    )
+        np.testing.assert_array_equal(predict(by_arrays, features), by_arrays.get_booster().predict(X))
+    np.testing.assert_array_equal(predict(tokens, frame(local, words), "p"), tokens.get_booster().predict(words))
 
 
 def test_vectors_in_parquet_files_are_predicted(local, tmp_path):
@@ -228,8 +227,7 @@ def test_pipelines_are_tuned_saved_and_loaded(local, tmp_path):
     search = tuning.CrossValidatorModel.load(str(tmp_path / "search"))
     assert search.avgMetrics == found.avgMetrics
     for one in (again, search):
-        wanted = column(found.bestModel.transform(df), "prediction")
-        np.testing.assert_array_equal(column(one.transform(df), "prediction"), wanted)
+        np.testing.assert_array_equal(predict(one, df), predict(found.bestModel, df))
 
     learner = GBUNRegressor(featuresCol=["a", "b"], labelCol="b", numWorkers=1, **SMALL)
     split = tuning.TrainValidationSplit(
@@ -241,7 +239,7 @@ def test_pipelines_are_tuned_saved_and_loaded(local, tmp_path):
     loaded = tuning.TrainValidationSplitModel.load(str(tmp_path / "split"))
     assert loaded.validationMetrics == split.validationMetrics
     assert loaded.bestModel.get_booster().n_rounds == 8
-    np.testing.assert_array_equal(column(loaded.transform(df), "prediction"), column(split.transform(df), "prediction"))
+    np.testing.assert_array_equal(predict(loaded, df), predict(split, df))
 
 
 def test_validation_rows_early_stopping_progress_and_user_functions(local, caplog):
@@ -392,7 +390,7 @@ def test_columns_of_other_types_are_refused_with_a_conversion(local):
 def test_a_column_with_another_type_than_in_training_is_refused(local):
     df = local.range(40).selectExpr("cast(id as double) as label", "cast(id % 3 as string) as word", "id as number")
     model = GBUNRegressor(featuresCol=["word", "number"], numWorkers=1, **SMALL).fit(df)
-    wanted = column(model.transform(df), "prediction")
+    wanted = predict(model, df)
     for name, was, kind, cast in (
         ("word", "categories", "bigint", "string"),
         ("number", "numbers", "string", "double"),
@@ -403,7 +401,7 @@ def test_a_column_with_another_type_than_in_training_is_refused(local):
         with pytest.raises(ValueError, match=re.escape(message + line)):
             model.transform(other)
         converted = eval(line, {"df": other, "F": F})
-        np.testing.assert_array_equal(column(model.transform(converted), "prediction"), wanted)
+        np.testing.assert_array_equal(predict(model, converted), wanted)
 
 
 def test_each_worker_has_one_partition_for_any_query(local, monkeypatch):

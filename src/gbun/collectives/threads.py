@@ -69,24 +69,10 @@ class ThreadCollective:
 
 
 def in_threads(size: int, work: Callable[[ThreadCollective], Result], timeout: float = 60.0) -> Sequence[Result]:
-    """Run `work(collective)` on `size` workers that are threads.
+    """Run `work(collective)` on `size` workers that are threads, and return the results in rank order.
 
-    Parameters
-    ----------
-    size : int
-        The number of workers.
-    work : callable
-        Called once on each worker with its collective.
-    timeout : float, default=60.0
-        Seconds that a worker waits for the others.
+    A worker waits `timeout` seconds for the others. If one raises, all of them end, and its error is raised.
 
-    Returns
-    -------
-    list
-        What `work` returned, in rank order. If a worker raises, all of them end, and its error is raised.
-
-    Examples
-    --------
     >>> in_threads(3, lambda collective: float(collective.sum(np.array([1.0]))[0]))
     [3.0, 3.0, 3.0]
     """

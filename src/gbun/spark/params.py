@@ -42,49 +42,31 @@ def _within_range(name: str, allowed: Range) -> Callable[[Any], Any]:
 SPARK_PARAMETERS: dict[str, tuple[str, Callable[[Any], Any] | Range, Any]] = {
     "featuresCol": (
         "features: a column of vectors, of arrays of numbers or of strings (tokens), or a list of plain columns.",
-        lambda value: value if isinstance(value, str) else TypeConverters.toListString(value),
-        "features",
-    ),
+        lambda value: value if isinstance(value, str) else TypeConverters.toListString(value), "features"),
     "categoricalCols": (
         "which plain columns hold categories though their type is a number; strings always are.",
-        TypeConverters.toListString,
-        [],
-    ),
+        TypeConverters.toListString, []),
     "numWorkers": (
         "number of tasks that train together, each on its share of the rows. None: one for each task slot there is.",
-        Interval(1, math.inf, integral=True, optional=True),
-        None,
-    ),
+        Interval(1, math.inf, integral=True, optional=True), None),
     "repartition": (
         "whether rows are distributed evenly to the workers. False: they stay in their partitions, which must be as "
-        "many as workers.",
-        TypeConverters.toBoolean,
-        True,
-    ),
+        "many as workers.", TypeConverters.toBoolean, True),
     "checkpointPath": (
         "a folder that every executor reaches under this name. With it Spark tries again if a worker is lost, and "
         "training continues from the last checkpoint.",
-        lambda value: None if value is None else TypeConverters.toString(value),
-        None,
-    ),
+        lambda value: None if value is None else TypeConverters.toString(value), None),
     "checkpointInterval": ("rounds from one checkpoint to the next.", Interval(1, math.inf, integral=True), 10),
     "timeout": (
         "seconds of silence after which a worker counts as lost; also how long the driver waits, after executors were "
-        "lost, until there are slots for all workers again.",
-        Interval(0, math.inf, "neither"),
-        TIMEOUT,
-    ),
+        "lost, until there are slots for all workers again.", Interval(0, math.inf, "neither"), TIMEOUT),
     "transport": (
         "number format in which workers send sums: 'float32', 'float64', or 'int16' for slow links.",
-        Choice(FORMATS),
-        "float32",
-    ),
+        Choice(FORMATS), "float32"),
     "onProgress": (
         "a function that the driver calls with a gbun.spark.RoundProgress of each round.",
-        TypeConverters.identity,
-        None,
-    ),
-}
+        TypeConverters.identity, None),
+}  # fmt: skip
 """Parameters of the cluster: sentence, converter or range, default."""
 
 OTHER_LIBRARY_HINTS = {

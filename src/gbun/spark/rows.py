@@ -81,7 +81,8 @@ class VectorReader:
             _check_no_nulls(values, self.name)
             dense, sizes, indices = np.ones(len(values), dtype=bool), 0, None
         lengths = pc.list_value_length(values).to_numpy(zero_copy_only=False)
-        self._check_columns(np.where(dense, lengths, sizes))
+        found = set(np.unique(np.where(dense, lengths, sizes)).tolist()) | ({self.n_columns} - {None})
+        self.n_columns = _check_one_size(self.name, found)
         numbers = values.flatten().to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         if dense.all():
             self.parts.append(numbers.reshape(len(dense), self.n_columns or 0))
@@ -94,13 +95,6 @@ class VectorReader:
         self.counts["sparse"] += int((~dense).sum())
         self.counts["entries"] += n_entries
 
-    def _check_columns(self, sizes: NDArray[np.int64]) -> None:
-        unique = np.unique(sizes).tolist()
-        self.n_columns = unique[0] if self.n_columns is None and unique else self.n_columns
-        other = next((size for size in unique if size != self.n_columns), None)
-        if other is not None:
-            raise ValueError(_size_mismatch(self.name, sorted((other, int(self.n_columns or 0)))))
-
     def layout_stats(self) -> dict[str, Any]:
         """Return what all workers exchange to choose dense or sparse rows."""
         return {**self.counts, "columns": self.n_columns, "name": self.name}
@@ -108,13 +102,11 @@ class VectorReader:
     @staticmethod
     def is_dense(layout_stats: Sequence[dict[str, Any]]) -> bool:
         """Choose dense or sparse rows from the statistics of all workers."""
-        columns = sorted({stats["columns"] for stats in layout_stats if stats["columns"] is not None})
-        if len(columns) > 1:
-            raise ValueError(_size_mismatch(layout_stats[0]["name"], columns))
+        n_columns = _check_one_size(layout_stats[0]["name"], {stats["columns"] for stats in layout_stats} - {None})
         rows, sparse, entries = (sum(stats[count] for stats in layout_stats) for count in ("rows", "sparse", "entries"))
         if sparse in (0, rows):
             return bool(sparse == 0)
-        return bool(DENSE_BYTES * rows * columns[0] <= SPARSE_BYTES * entries)
+        return bool(DENSE_BYTES * rows * n_columns <= SPARSE_BYTES * entries)
 
     def take_rows(self, dense: bool) -> Any:
         """Return the matrix and free its batches one by one, so that memory holds at most one and a half of it."""
@@ -301,8 +293,11 @@ def _check_no_nulls(values: Any, name: str) -> None:
         raise ValueError(f"column {name!r} is null in {values.null_count} rows of a batch; drop or fill those rows")
 
 
-def _size_mismatch(name: str, sizes: Sequence[int]) -> str:
-    return f"column {name!r} must have vectors of one size, got {', '.join(map(str, sizes[:5]))}"
+def _check_one_size(name: str, sizes: set[Any]) -> int:
+    """Return the size of all vectors; 0 if there are none."""
+    if len(sizes) > 1:
+        raise ValueError(f"column {name!r} must have vectors of one size, got {', '.join(map(str, sorted(sizes)[:5]))}")
+    return int(next(iter(sizes), 0))
 
 
 # Hashes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
+from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLWritable, MLWriter
 
 from gbun.model import model_from_bytes
 from gbun.spark.worker import to_json
@@ -21,22 +21,18 @@ class SavedInFiles(MLReadable, MLWritable):  # type: ignore[type-arg]
     """Estimators and models that can be saved and loaded. Files hold the names of functions among the parameters."""
 
     def write(self) -> MLWriter:
-        return _Writer(self)
+        return _Writer(self)  # type: ignore[arg-type]
 
     @classmethod
     def read(cls) -> Any:
-        return _Reader(cls)
+        return _Reader(cls)  # type: ignore[arg-type]
 
 
-class _Writer(MLWriter):
-    def __init__(self, instance: Any) -> None:
-        super().__init__()
-        self.instance = instance
-
+class _Writer(DefaultParamsWriter):
     def saveImpl(self, path: str) -> None:
         context = self.sparkSession.sparkContext
         values = {param.name: to_json(value) for param, value in self.instance._paramMap.items()}
-        DefaultParamsWriter.saveMetadata(self.instance, path, context, paramMap=values)
+        self.saveMetadata(self.instance, path, context, paramMap=values)
         content = getattr(self.instance, "_content", None)
         if content is None:
             return
@@ -49,13 +45,9 @@ class _Writer(MLWriter):
             out.close()
 
 
-class _Reader(MLReader):  # type: ignore[type-arg]
-    def __init__(self, cls: type) -> None:
-        super().__init__()
-        self.cls = cls
-
+class _Reader(DefaultParamsReader):  # type: ignore[type-arg]
     def load(self, path: str) -> Any:
-        metadata = DefaultParamsReader.loadMetadata(path, self.sparkSession.sparkContext)
+        metadata = self.loadMetadata(path, self.sparkSession.sparkContext)
         wanted = f"{self.cls.__module__}.{self.cls.__name__}"
         if metadata["class"] != wanted:
             raise ValueError(f"{path} holds a {metadata['class']}, not a {wanted}")
@@ -66,7 +58,7 @@ class _Reader(MLReader):  # type: ignore[type-arg]
             values["onProgress"] = None  # a function, of which the file has the name only
         # Spark's converters refuse None.
         instance._set(**{name: values.pop(name) for name in [n for n, value in values.items() if value is None]})
-        DefaultParamsReader.getAndSetParams(instance, metadata)
+        self.getAndSetParams(instance, metadata)
         if not hasattr(instance, "fit"):
             file = f"{path}/{MODEL_FILE}"
             hadoop_path, file_system = _hadoop_path(self.sparkSession.sparkContext, file)

@@ -85,24 +85,10 @@ class Outcome:
 
 
 def work(batches: Iterable[Any], rendezvous: Rendezvous, job: TrainingJob) -> Outcome:
-    """Train on the rows of this worker, together with all workers of the `rendezvous`.
+    """Train on the rows of this worker, Arrow batches, together with all workers of the `rendezvous`.
 
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Rows of this worker, with the columns that `gbun.spark.rows` names.
-    rendezvous : Rendezvous
-    job : TrainingJob
-
-    Returns
-    -------
-    Outcome
-        An error of this worker or of another one is part of the outcome, so that Spark does not try again.
-
-    Raises
-    ------
-    WorkerError
-        A worker was lost. Spark then ends the others, and may try again.
+    An error of this worker or of another one is part of the outcome, so that Spark does not try again. A `WorkerError`
+    is raised if a worker was lost: Spark then ends the others, and may try again.
     """
     began = perf_counter()
     try:
