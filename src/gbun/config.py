@@ -293,12 +293,13 @@ def parameter_table() -> str:
 
 def printable_parameters(parameters: Parameters) -> dict[str, Any]:
     """Return the parameters as a file can hold them; of functions and generators, their name in <>."""
-    return {name: _printable(value) for name, value in parameter_values(parameters).items()}
+    return {name: to_printable(value) for name, value in parameter_values(parameters).items()}
 
 
-def _printable(value: Any) -> Any:
+def to_printable(value: Any) -> Any:
+    """Return a parameter's value as a file can hold it; of a function or a generator, its name in <>."""
     if isinstance(value, (list, tuple)):
-        return [_printable(item) for item in value]
+        return [to_printable(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     plain = value is None or isinstance(value, (str, int, float, bool))

@@ -11,12 +11,13 @@ import pytest
 
 import gbun
 from gbun.collectives import WorkerError
+from gbun.config import to_printable
 
 pyspark = pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 from gbun.spark import GBUNClassifier, GBUNRegressor, cluster, estimators, failures  # noqa: E402
 from gbun.spark.params import SPARK_PARAMETERS  # noqa: E402
-from gbun.spark.worker import Outcome, to_json  # noqa: E402
+from gbun.spark.worker import Outcome  # noqa: E402
 from tests.spark.arrow_batches import job  # noqa: E402
 
 
@@ -151,7 +152,7 @@ def test_defaults_may_be_set():
         for param in estimator.params:
             if estimator.hasDefault(param):
                 value = estimator.getOrDefault(param)
-                estimator.set(param, json.loads(json.dumps(to_json(value))))
+                estimator.set(param, json.loads(json.dumps(to_printable(value))))
                 assert estimator.isSet(param)
                 assert estimator.getOrDefault(param) == value
     chain = estimator.setTimeout(5).setTransport("int16").setRepartition(False).setNumWorkers(None)
@@ -188,7 +189,7 @@ def test_parameters_take_functions_and_numbers_of_numpy():
     assert estimator.getOrDefault("objective") is loss
     assert type(estimator.getOrDefault("learning_rate")) is float
     assert isinstance(estimator.getOrDefault("random_state"), int)
-    assert to_json([loss, "rmse", gbun.TorchLoss(loss)]) == ["<loss>", "rmse", "<TorchLoss>"]
+    assert to_printable([loss, "rmse", gbun.TorchLoss(loss)]) == ["<loss>", "rmse", "<TorchLoss>"]
     copied = estimator.copy({estimator.learning_rate: 0.25})
     assert (copied.getOrDefault("learning_rate"), estimator.getOrDefault("learning_rate")) == (0.25, 0.5)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLWritable, MLWriter
 
+from gbun.config import to_printable
 from gbun.model import model_from_bytes
-from gbun.spark.worker import to_json
 
 MODEL_FILE = "model.gbun"
 CHUNK = 2**22  # bytes that are handed to Java at once
@@ -31,7 +31,7 @@ class SavedInFiles(MLReadable, MLWritable):  # type: ignore[type-arg]
 class _Writer(DefaultParamsWriter):
     def saveImpl(self, path: str) -> None:
         context = self.sparkSession.sparkContext
-        values = {param.name: to_json(value) for param, value in self.instance._paramMap.items()}
+        values = {param.name: to_printable(value) for param, value in self.instance._paramMap.items()}
         self.saveMetadata(self.instance, path, context, paramMap=values)
         content = getattr(self.instance, "_content", None)
         if content is None:

@@ -21,6 +21,7 @@ from gbun.agreement import decide_at_root, run_or_raise_everywhere
 from gbun.arrays import load_torch
 from gbun.callbacks import Callback, Checkpoint, History
 from gbun.collectives import Collective, Solo, WorkerError
+from gbun.config import to_printable
 from gbun.distributed import connect_workers
 from gbun.launcher import CONNECT_TIMEOUT, TIMEOUT
 from gbun.problem import LOCAL_PARAMETERS, Dataset
@@ -291,17 +292,4 @@ def _digest_value(value: Any, dumps: Callable[[Any], bytes]) -> Any:
     if code is not None:  # functions of a module are pickled by name only
         constants = [const for const in code.co_consts if const is None or isinstance(const, (int, float, str))]
         digest.update(code.co_code + repr((constants, code.co_names)).encode())
-    return [to_json(value), digest.hexdigest()]
-
-
-def to_json(value: Any) -> Any:
-    """Convert a parameter's value to JSON types; functions and other objects become their names.
-
-    >>> to_json([0.5, None, to_json])
-    [0.5, None, '<to_json>']
-    """
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
-    return f"<{getattr(value, '__name__', type(value).__name__)}>"
+    return [to_printable(value), digest.hexdigest()]
