@@ -58,6 +58,13 @@ def test_parameters_that_are_wrong_on_one_worker():
     assert_errors([first], "worker 1 of 2 failed: ValueError: learning_rate must be", kind=WorkerError)
 
 
+def test_parameters_that_differ_among_workers_are_refused_whatever_their_type():
+    def work(collective):
+        return train({"n_neurons": np.int64(16 + collective.rank)}, (X, SHORT), 1, collective=collective)
+
+    assert_errors(run_everywhere(2, work), "n_neurons must be the same on all workers, got 16 on rank 0, 17 on rank 1")
+
+
 CSR, WORD = scipy.sparse.csr_array(X), np.array(["a", "b", "a", "c"])
 CONFLICTS = {
     "columns": ([(X, SHORT), (X[:, 1:], SHORT), (X, SHORT)], "same columns", "5 on ranks 0, 2, 4 on rank 1"),
