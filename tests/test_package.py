@@ -10,11 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import threadpoolctl
 
 import gbun
 from gbun.config import parameter_fields, parameter_table
-from gbun.kernels.threads import thread_pool
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = {"pandas", "polars", "torch", "pyspark", "lightgbm", "xgboost", "matplotlib"}
@@ -90,22 +88,6 @@ WRITTEN = [
 @pytest.mark.parametrize("path", WRITTEN, ids=[str(path.relative_to(ROOT)) for path in WRITTEN])
 def test_no_file_has_a_path_of_a_machine(path):
     assert MACHINE.findall(path.read_text(encoding="utf-8")) == []
-
-
-def test_blas_keeps_to_one_thread_until_the_last_training_has_ended():
-    """Bits do not depend on other trainings of the process, and afterwards BLAS has its threads again."""
-
-    def blas():
-        return {lib["num_threads"] for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"}
-
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        first, second = thread_pool(1), thread_pool(1)
-        first.__enter__()
-        second.__enter__()
-        first.__exit__(None, None, None)
-        while_one_runs = blas()
-        second.__exit__(None, None, None)
-        assert (while_one_runs, blas()) == ({1}, {2})
 
 
 def test_help_and_version_need_few_modules():

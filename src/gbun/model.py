@@ -20,7 +20,7 @@ from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble
 from gbun.kernels.costs import round_bytes
 from gbun.kernels.placement import MIN_BATCH_ROWS, max_prediction_bytes, min_prediction_bytes, smallest_placement
-from gbun.kernels.threads import ThreadPool, limit_blas_to_one_thread, thread_count, thread_pool
+from gbun.kernels.threads import ThreadPool, blas_limit, thread_count, thread_pool
 from gbun.memory import FRACTION_OF_FREE
 from gbun.model_io import model_bytes, read_model, read_model_bytes, write_model
 from gbun.networks import Family
@@ -172,7 +172,7 @@ class Model:
             rows, least = ScoredRows(features, e.start, margin, place), 0
         stages = e.staged_scores(rows)
         for _ in range(self.n_rounds + 1):
-            with limit_blas_to_one_thread():
+            with blas_limit.hold():
                 scores = where.try_to_allocate(lambda: next(stages).copy()) if least else next(stages).copy()
             if scores is None:
                 raise short_of(where, least)

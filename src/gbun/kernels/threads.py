@@ -52,12 +52,17 @@ class ThreadPool:
 
         `amount` is about the number of operations of all items together.
         """
+
+        def work_with_one_blas_thread(item: Item) -> R:
+            blas_limit.assert_limit()
+            return work(item)
+
         if self._pool is None or len(items) < 2 or amount < MIN_PARALLEL_OPERATIONS:
-            yield from map(work, items)
+            yield from map(work_with_one_blas_thread, items)
             return
         ahead: deque[Future[R]] = deque()
         for item in items:
-            ahead.append(self._pool.submit(work, item))
+            ahead.append(self._pool.submit(work_with_one_blas_thread, item))
             if len(ahead) > 2 * self.count:
                 yield ahead.popleft().result()
         while ahead:
@@ -98,35 +103,58 @@ def allocate_aligned(size: int, dtype: type) -> FloatArray:
     return room[shift : shift + size * np.dtype(dtype).itemsize].view(dtype)
 
 
-_limit_lock = threading.Lock()
-_limit_holders = 0
-_limit: Any = None
+class BlasLimit:
+    """Limits BLAS to one thread while somebody computes here.
 
-
-@contextmanager
-def limit_blas_to_one_thread() -> Iterator[None]:
-    """Limit BLAS to one thread.
-
-    The limit holds for the whole process. The first holder sets it and the last one lifts it, so that trainings in
-    several threads do not lift it for each other or leave it behind.
+    Some builds of BLAS have one number of threads for the whole process, others one for each thread. So the first
+    holder sets the limit and the last one lifts it, and every piece of work asserts it in its own thread: another
+    library may have lifted a limit of its own meanwhile.
     """
-    global _limit_holders, _limit
-    with _limit_lock:
-        if _limit_holders == 0:
-            _limit = _blas_controller().limit(limits=1, user_api="blas")
-        _limit_holders += 1
-    try:
-        yield
-    finally:
-        with _limit_lock:
-            _limit_holders -= 1
-            if _limit_holders == 0:
-                _limit.restore_original_limits()
+
+    def __init__(self) -> None:
+        self._lock, self._holders = threading.Lock(), 0
+        self._before: list[tuple[Any, int]] = []  # the libraries, and their numbers of threads without the limit
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        with self._lock:
+            if self._holders == 0:
+                self._before = [(library, library.get_num_threads()) for library in _blas_libraries()]
+            self._holders += 1
+        try:
+            self.assert_limit()
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if self._holders == 0:
+                    for library, n_threads in self._before:
+                        _set_blas_threads(library, n_threads)
+
+    def assert_limit(self) -> None:
+        for library, _ in self._before if self._holders else ():
+            if library.get_num_threads() != 1:
+                _set_blas_threads(library, 1)
 
 
 @cache
-def _blas_controller() -> ThreadpoolController:
-    return ThreadpoolController()  # looks at all loaded libraries, once
+def _blas_libraries() -> list[Any]:
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)  # looks at all loaded libraries, once
+
+
+def _set_blas_threads(library: Any, n_threads: int) -> None:
+    """Set the number of threads of a BLAS, whichever thread set it last.
+
+    Newer versions of threadpoolctl ignore all threads but the first one that sets a limit, until it gives up control.
+    Control is taken, and given up at once: the other thread can restore its own number later.
+    """
+    take_control = getattr(library, "clear_controlling_thread", lambda force: None)
+    take_control(force=True)
+    library.set_num_threads(n_threads)
+    take_control(force=True)
+
+
+blas_limit = BlasLimit()
 
 
 @contextmanager
@@ -134,7 +162,7 @@ def thread_pool(n_jobs: int | None) -> Iterator[ThreadPool]:
     """Make a pool of `n_jobs` threads; BLAS uses one thread in each of them."""
     pool = ThreadPool(n_jobs)
     try:
-        with limit_blas_to_one_thread():
+        with blas_limit.hold():
             yield pool
     finally:
         pool.close()
