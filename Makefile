@@ -8,7 +8,7 @@ demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_cu
 	@scripts/setup.sh plots,frames,peers
 	.venv/bin/gbun demo --output results/demo
 
-check: setup static ## style, types, import direction and the fast tests: needs no root, no Java and no browser
+check: setup static ## style, types, import direction and the fast tests: needs no root and no Java
 	rm -rf src/gbun/kernels/__pycache__
 	.venv/bin/pytest -m "not slow" -n 2 --dist loadgroup
 
@@ -25,7 +25,7 @@ static: setup
 setup: ## .venv for development
 	@scripts/setup.sh dev
 
-setup-all: ## .venv for development, Java and a browser
+setup-all: ## .venv for development, and Java
 	@scripts/setup.sh dev programs
 
 bench-speed: setup ## make bench-speed [DATA=folder] [ARGS="--quick"]

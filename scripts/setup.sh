@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes .venv ready: scripts/setup.sh EXTRAS [programs] installs gbun from this folder with the extras of pyproject.toml,
 # e.g. "dev" or "plots,frames,peers". Does nothing when they are there and pyproject.toml has not changed since.
-# With "programs" it also installs Java for Spark and a browser for reports, where that is possible.
+# With "programs" it also installs Java for Spark, where that is possible.
 set -eu
 cd "$(dirname "$0")/.."
 extras=$1
@@ -63,18 +63,6 @@ have_java() {
     [ "${version:-0}" -ge 17 ]
 }
 
-# The report of benchmarks.paper is checked in a browser.
-have_browser() {
-    for name in chromium chromium-browser google-chrome google-chrome-stable chrome microsoft-edge; do
-        command -v "$name" >/dev/null && return
-    done
-    return 1
-}
-
-if [ "$programs" = programs ] && ! have_browser; then
-    apt_install chromium ||
-        echo "setup: no Chromium found, reports of benchmarks stay unchecked; on Debian: apt-get install chromium" >&2
-fi
 if [ "$programs" = programs ] && ! have_java; then
     apt_install openjdk-17-jre-headless ||
         echo "setup: no Java >= 17 found, gbun.spark and its tests need it; on Debian and Ubuntu: apt-get install openjdk-17-jre-headless" >&2

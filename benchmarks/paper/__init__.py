@@ -6,7 +6,7 @@
     python -m benchmarks.paper.bandwidth     --data FOLDER    16 hosts behind slow links
     python -m benchmarks.paper.uniformity                     whether hashed weights are uniform
     python -m benchmarks.paper.classes                        what classes cost, 10 to 1000
-    python -m benchmarks.paper               --data FOLDER    all of them, and one report in HTML
+    python -m benchmarks.paper               --data FOLDER    all of them, and one report in Markdown
 
 An experiment is a script with an `EXPERIMENT`, and is made of cells (benchmarks/cells.py). Results are kept in
 results/paper/EXPERIMENT.json, and a cell is not measured again while its settings and package versions are the same.

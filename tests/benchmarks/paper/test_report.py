@@ -1,251 +1,163 @@
-"""The report: it has what was run and what was not, and a real browser can show it on a phone."""
+"""The report: it has what was run and what was not, and no folder of this machine."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("optuna")
+pytest.importorskip("matplotlib")
+
 from benchmarks.cells import Absent, Cell, Finding
 from benchmarks.paper.experiment import Experiment, draw_panels
-from benchmarks.paper.page import Section
+from benchmarks.paper.page import Section, make_page
 from benchmarks.timing import Failed
 
 from benchmarks import report
 from benchmarks.paper import __main__ as command
-from benchmarks.paper import browser, page
-
-BROWSER = browser.find()
-
-
-def needs_browser(test):
-    return pytest.mark.slow(pytest.mark.skipif(BROWSER is None, reason=f"no browser: {', '.join(browser.NAMES)}")(test))
-
-
-MANY = [f"a column with a name {number}" for number in range(30)]
 
 
 def failing():
     raise Failed("no answer in 600 s")
 
 
+def raising(error):
+    def cells(plan):
+        raise error
+
+    return cells
+
+
 def experiment(name, **more):
-    """An experiment with a goal, a table wider than any screen, and a picture."""
+    """An experiment with a goal, a table and a picture."""
 
     def cells(plan):
         found = {"score": 0.9, "where": f"{plan.given.data}/rows"}
-        return [Cell("first <b>", {}, lambda: found), Cell("second", {}, failing)]
+        return [Cell("first | <b>", {}, lambda: found), Cell("second", {}, failing)]
 
     def tables(findings):
-        wide = {"table": f"{name}: wide", "cell": "w" * 300, **dict.fromkeys(MANY, 1234567)}
-        wide["note"] = str([finding.found.get("where") for finding in findings])
         return [
-            wide,
+            *({"table": name, "cell": one.name, "where": one.found.get("where"), "n": 1} for one in findings),
             report.goal(name, "score", 0.9 if findings else None, least=0.8),
             report.goal(name, "cost", 2, most=1),
         ]
 
     def draw(findings, folder):
-        return draw_panels([lambda ax: ax.plot([1, 2, 3])], folder / f"{name}.png", "A picture & its caption", 3.0)
+        return draw_panels([lambda ax: ax.plot([1, 2, 3])], folder / f"{name}.png", "A picture and its caption.", 3.0)
 
     parts = {"cells": cells, "tables": tables, "draw": draw} | more
-    return Experiment(name=name, title=f"Of {name}", text="What was done <here>.", **parts)
-
-
-def cannot(plan):
-    raise Failed("network namespaces need root")
-
-
-def breaks(findings):
-    raise ZeroDivisionError(f"a bug of {Path.cwd()}/some")
+    return Experiment(name=name, title=f"Of {name}", text="What was\ndone <here>.", **parts)
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     """Runs the command with some experiments in a folder of its own; how it ended, what it printed, and its page."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(browser, "NAMES", ("no-such-browser",))
     (tmp_path / "data").mkdir()
 
-    def run(*arguments, **experiments):
-        monkeypatch.setattr(command, "NAMES", tuple(experiments))
-        monkeypatch.setattr(command, "import_experiments", lambda: experiments)
-        monkeypatch.setattr(sys, "argv", ["paper", "--data", str(tmp_path / "data"), *arguments])
+    def run(*arguments, data=("--data", str(tmp_path / "data")), **changes):
+        monkeypatch.setattr(command, "EXPERIMENTS", {name: experiment(name, **more) for name, more in changes.items()})
+        monkeypatch.setattr(sys, "argv", ["paper", *data, *arguments])
         ended = ""
         try:
             command.main()
         except SystemExit as end:
             ended = str(end.code)
-        printed, written = capsys.readouterr(), tmp_path / "docs/benchmarks/index.html"
+        printed, written = capsys.readouterr(), tmp_path / "docs/benchmarks/README.md"
         return ended, printed.out + printed.err, written.read_text() if written.exists() else ""
 
     return run
 
 
-@pytest.mark.slow
-def test_the_others_go_on_where_one_cannot_be_run_or_fails(run, tmp_path, monkeypatch):
-    ended, shown, written = run(
-        accuracy=experiment("accuracy"),
-        bandwidth=experiment("bandwidth", cells=cannot),
-        rounds=experiment("rounds", tables=breaks),
-        scaling=ModuleNotFoundError("No module named 'optuna'"),
-        classes=experiment("classes"),
-    )
-    assert ended == "failed: rounds, scaling"
-    assert f"ZeroDivisionError: a bug of {tmp_path}/some" in shown
-    for words in (
-        "It cannot be run here: network namespaces need root",
-        "It failed: ZeroDivisionError: a bug of ./some",
-        "[&#x27;FOLDER/rows&#x27;, None]",
-        "It failed: ModuleNotFoundError: No module named &#x27;optuna&#x27;",
-        "no answer in 600 s",
-        "What was done &lt;here&gt;.",
-        "2 met, 3 not met, 1 not measured",
-        "--data FOLDER",
-    ):
-        assert words in written
-    assert str(tmp_path) not in written
-    kept = json.loads((tmp_path / "docs/benchmarks/accuracy.json").read_text())
-    assert [one["failed"] for one in kept] == ["", "no answer in 600 s"]
-    assert kept[0]["found"]["where"] == "FOLDER/rows"
-    assert not (tmp_path / "docs/benchmarks/bandwidth.json").exists()
-
-
-@pytest.mark.slow
-@needs_browser
-def test_the_page_is_checked_in_a_browser(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(browser, "NAMES", (BROWSER,))
-    ended, shown, _ = run("--screenshots", "shots", accuracy=experiment("accuracy"))
-    assert ended == ""
-    assert "px: in order" in shown
-    for width in browser.WIDTHS:
-        assert (tmp_path / f"shots/index_{width}.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_the_report_names_cells_that_were_not_run(run):
-    ended, shown, written = run("--only", "accuracy", accuracy=experiment("accuracy"), classes=experiment("classes"))
-    assert ended == ""
-    assert "NOT CHECKED in a browser: there is none of no-such-browser" in shown
-    assert "2 of 2 planned cells were measured" in written
-    assert "2 cells were not run" in written
-    assert written.count("It was not run to its end") == 1
-    assert "<li>first &lt;b&gt;</li>" in written
-    _, shown, again = run("--no-run", accuracy=experiment("accuracy"), classes=experiment("classes"))
-    assert "2 of 2 planned cells were measured" in again
-    assert "[1/" not in shown
-
-
-def test_an_absent_cell_is_not_among_those_that_were_measured(run, tmp_path):
+def test_the_report_has_what_was_run_and_what_was_not(run, tmp_path):
     def missing():
         raise Absent(f"no folder letter in {tmp_path}/data")
 
-    cells = [Cell("first", {}, lambda: {"score": 0.9}), Cell("letter", {}, missing)]
-    _, _, written = run(accuracy=experiment("accuracy", cells=lambda plan: cells))
-    assert "1 of 2 planned cells were measured" in written
-    assert "It was not run to its end" in written
-    assert "<li>letter: no folder letter in FOLDER</li>" in written
-    kept = json.loads((tmp_path / "docs/benchmarks/accuracy.json").read_text())
-    assert [one["name"] for one in kept] == ["first"]
+    some = [Cell("first", {}, lambda: {"score": 0.9}), Cell("letter", {}, missing)]
+    ended, _, written = run(
+        accuracy={}, bandwidth={"cells": raising(Failed("namespaces need root"))}, rounds={"cells": lambda plan: some}
+    )
+    assert ended == ""
+    for words in (
+        "What was done \\<here>.",
+        "| cell | where | n |\n|---|---|---:|\n| first \\| \\<b> | FOLDER/rows | 1 |\n| second |  | 1 |",
+        "![Of accuracy](accuracy.png)\n\n*A picture and its caption.*",
+        "| second | no answer in 600 s |",
+        "It cannot be run here: namespaces need root",
+        "0 of 0 planned cells were measured (never",
+        "1 of 2 planned cells were measured",
+        "Not run:\n\n- letter: no folder letter in FOLDER\n",
+        "2 met, 3 not met, 1 not measured",
+        "python -m benchmarks.paper --data FOLDER\n",
+    ):
+        assert words in written
+    folder = tmp_path / "docs/benchmarks"
+    for link in re.findall(r"\]\(([^)]+)\)", written):
+        assert (folder / link).stat().st_size > 0
+    assert not any(str(tmp_path) in path.read_text() for path in folder.glob("*.[mj]*"))
+    kept = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("accuracy", "bandwidth", "rounds")}
+    assert [one["failed"] for one in kept["accuracy"]] == ["", "no answer in 600 s"]
+    assert [len(kept[name]) for name in ("bandwidth", "rounds")] == [0, 1]
 
 
-def test_a_wrong_folder_ends_the_command_before_others_are_run(run):
-    def wrong(plan):
-        raise Absent("--data must have some of letter")
+def test_what_is_not_measured_now_is_reported_all_the_same(run, tmp_path):
+    ended, _, written = run("--only", "accuracy", accuracy={}, classes={})
+    assert ended == ""
+    assert "2 of 2 planned cells were measured" in written
+    assert "0 of 2 planned cells were measured" in written
+    for found in (tmp_path / "results/paper").glob("*.json"):
+        found.unlink()  # a new clone knows the findings of the report
+    wanted = {"cells": raising(Absent("--data FOLDER is needed"))}
+    for more in ({}, wanted):
+        _, shown, again = run("--no-run", accuracy=more)
+        assert "2 of 2 planned cells were measured" in again
+        assert "[1/" not in shown
 
-    experiments = {"accuracy": experiment("accuracy", cells=wrong), "classes": experiment("classes")}
-    ended, shown, written = run(**experiments)
+
+def test_after_an_error_the_others_are_run_and_the_report_stays(run, tmp_path):
+    _, _, before = run("--no-run", accuracy={}, rounds={})
+    broken = {"tables": raising(ZeroDivisionError("a bug"))}
+    ended, shown, after = run(accuracy=broken, rounds={})
+    assert ended == "failed: accuracy; there is no report, what was measured is kept"
+    assert "ZeroDivisionError: a bug" in shown
+    assert before == after
+    assert len(json.loads((tmp_path / "results/paper/rounds.json").read_text())) == 2
+
+
+def test_what_cannot_work_ends_the_command_before_anything_is_run(run, tmp_path):
+    wrong = {"cells": raising(Absent("--data must have some of letter"))}
+    ended, shown, written = run(accuracy=wrong, classes={})
     assert (ended, written) == ("--data must have some of letter", "")
     assert "[1/" not in shown
-    ended, _, written = run("--only", "classes", **experiments)  # it does not need the folder
-    assert ended == ""
-    assert "It cannot be run here: --data must have some of letter" in written
-
-
-def test_a_damaged_file_is_an_error_before_anything_is_run(run, tmp_path):
-    for damaged in ("results/paper/classes.json", "docs/benchmarks/classes.json"):
-        path = tmp_path / damaged
-        path.parent.mkdir(parents=True)
-        path.write_text("[{")
-        ended, shown, _ = run("--only", "accuracy", accuracy=experiment("accuracy"), classes=experiment("classes"))
-        assert "classes.json has no findings that can be read, move it elsewhere" in ended
-        assert "[1/" not in shown
-        path.unlink()
-
-
-def test_an_unknown_name_is_an_error(run):
-    ended, printed, written = run("--only", "accuracy,speed", accuracy=experiment("accuracy"))
-    assert (ended, written) == ("2", "")
+    assert run("--only", "classes", accuracy=wrong, classes={})[0] == ""  # it does not need the folder
+    ended, printed, _ = run("--only", "accuracy,speed", accuracy={})
     assert "--only: unknown ['speed']; known are accuracy" in printed
+    (tmp_path / "results/paper/classes.json").write_text("[{")
+    ended, shown, _ = run("--only", "accuracy", accuracy={}, classes={})
+    assert "classes.json has no findings that can be read, move it elsewhere" in ended
+    assert "[1/" not in shown
+    interrupted = {"cells": raising(KeyboardInterrupt)}
+    assert run(rounds=interrupted)[0].startswith("interrupted: cells that were measured are kept")
 
 
 def test_the_page_has_all_machines_and_dates():
     here = report.about(2, False)
     abouts = [here | {"date": "2026-11-01T00:00:00+00:00", "python": "3.10.1"}, here]
     findings = [Finding("a", {}, 5.0, about, {"x": 1}) for about in abouts]
-    written = page.html([Section("some", "Some", findings=findings)], "python", quick=True)
+    written = make_page([Section(experiment("some"), findings, [], [], [])], "python", quick=True)
     assert f"Measured 2026-11-01 to {abouts[1]['date'][:10]}" in written
-    assert f"3.10.1; {abouts[1]['python']}" in written
+    assert f"| python | 3.10.1; {abouts[1]['python']} |" in written
     assert "Not all parts were measured alike: python." in written
     assert "A quick run" in written
-    assert "numpy" in written
+    assert f"| numpy | {here['packages']['numpy']} |" in written
 
 
-BAD = """<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width"><title>Bad</title>
-<section><div style="width: 400px">wider than a phone</div>
-<img alt="gone" src="data:image/png;base64,AAAA"><img alt="small" style="width: 300px" src="data:image/svg+xml;utf8,
-<svg xmlns='http://www.w3.org/2000/svg' width='1200' height='100'></svg>">
-<table><caption>bare</caption><tr><td>1</td></tr></table></section>
-<script>console.error("something is wrong")</script>"""
-
-
-@pytest.mark.slow
-@needs_browser
-def test_the_check_fails_on_a_page_that_is_bad(tmp_path):
-    (tmp_path / "bad.html").write_text(BAD)
-    found = browser.check(tmp_path / "bad.html", 2)
-    assert any("at 360 px the page is 4" in problem and "scrolls sideways" in problem for problem in found)
-    assert not any("1280" in problem and "sideways" in problem for problem in found)
-    for width in browser.WIDTHS:
-        assert f"at {width} px a picture does not load: gone" in found
-        assert f"at {width} px a table has no header cells or no caption: bare1" in [p.replace("\n", "") for p in found]
-        assert f"at {width} px there are 1 sections, expected 2" in found
-    assert "at 360 px a picture is shrunk 4.0 times, its text cannot be read: small" in found
-    assert any(problem == "the console says: something is wrong" for problem in found)
-
-
-@pytest.mark.slow
-def test_a_report_with_more_findings_stays(run, tmp_path):
-    run(accuracy=experiment("accuracy"), rounds=experiment("rounds"))
-    for found in (tmp_path / "results/paper").glob("*.json"):
-        found.unlink()
-    # A new clone knows the findings of the report.
-    _, _, before = run("--no-run", accuracy=experiment("accuracy"), rounds=experiment("rounds"))
-    assert "2 of 2 planned cells were measured" in before
-    others = {
-        "fewer cells are known": (["--no-run"], [Cell("another", {}, dict)]),
-        "other settings": ([], [Cell("first <b>", {"rows": 5}, lambda: {"score": 0.1})]),
-        "a part failed": (["--again"], [Cell("first <b>", {}, lambda: {"learners": {"x": {"note": "no answer"}}})]),
-        "a figure is missing": ([], [Cell("first <b>", {"other": 1}, failing), Cell("second", {}, failing)]),
-    }
-    for words, cells in others.values():
-        rounds = experiment("rounds", cells=lambda plan, cells=cells: cells)
-        _, shown, kept = run(*words, accuracy=experiment("accuracy"), rounds=rounds)
-        assert "docs/benchmarks has figures that are missing here, of rounds (1 cells), and stays" in shown
-        assert kept == before
-        assert cells[0].name.split()[0] in (tmp_path / "results/paper/report/index.html").read_text()
-    _, _, replaced = run("--no-run", "--report", "docs/benchmarks", accuracy=experiment("accuracy"), rounds=rounds)
-    assert replaced != before
-
-
-def test_all_of_it_needs_data_and_an_interrupt_says_what_is_kept(run, tmp_path, monkeypatch, capsys):
-    def interrupted(plan):
-        raise KeyboardInterrupt
-
-    ended, _, _ = run(accuracy=experiment("accuracy", cells=interrupted))
-    assert ended.startswith("interrupted: cells that were measured are kept")
-    monkeypatch.setattr(sys, "argv", ["paper"])
-    with pytest.raises(SystemExit):
-        command.main()
-    assert "--data FOLDER with the data sets is needed, or --quick" in capsys.readouterr().err
+def test_the_published_report_is_small_and_its_links_are_good():
+    folder = Path(__file__).parents[3] / "docs/benchmarks"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 10**6
+    for link in re.findall(r"\]\(([^)]+)\)", (folder / "README.md").read_text()):
+        assert (folder / link).exists()
