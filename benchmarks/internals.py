@@ -4,7 +4,7 @@
 from gbun import Dataset, Parameters
 from gbun.boosting import Training
 from gbun.collectives import Solo
-from gbun.collectives.process_group import choose_tree
+from gbun.collectives.tree import choose_tree
 from gbun.data.features import Features
 from gbun.data.ingest import ingest
 from gbun.data.streams import WHOLE_FILE, open_content

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,14 @@ from gbun.arrays import load_torch
 from gbun.callbacks import Callback
 from gbun.collectives import AsyncCollective
 from gbun.collectives.async_collective import run_in_thread, wait_with_checks
+from gbun.collectives.channels import make_secret, read_secret
 from gbun.collectives.health import Health, clone_store
-from gbun.collectives.process_group import ProcessGroupCollective
+from gbun.collectives.links import Links, find_local_address
+from gbun.collectives.store import Store, wait_for_keys
+from gbun.collectives.tree import TreeCollective
 from gbun.collectives.wire import FORMATS
 from gbun.config import Parameters
-from gbun.launcher import STORE_OWNER_VARIABLE, TIMEOUT, launch
+from gbun.launcher import SECRET_VARIABLE, STORE_OWNER_VARIABLE, TIMEOUT, launch
 from gbun.learners import AnyLearner
 from gbun.model import Model
 from gbun.problem import Data
@@ -37,7 +39,6 @@ from gbun.training import train as train_rows
 
 __all__ = ["TrafficReport", "launch", "train", "workers"]
 
-GLOO_TIMEOUT = timedelta(days=7)  # pulses, not this timeout, tell a slow worker from a frozen one
 _job_counts: Counter[str] = Counter()
 """The number of trainings of each group: all workers count alike, so each training has its own name in the store."""
 
@@ -143,35 +144,48 @@ def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float
     by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store_owner = "torchrun" if by_torchrun else os.environ.get(STORE_OWNER_VARIABLE, "worker 0")
     rank, size = ranks.index(dist.get_rank()), len(ranks)
-    with connect_workers(store, rank, size, timeout, transport, store_owner) as collective:
+    secret = read_secret(os.environ.get(SECRET_VARIABLE))
+    with connect_workers(store, rank, size, timeout, transport, store_owner, secret=secret) as collective:
         yield collective
 
 
 @contextmanager
 def connect_workers(
-    store: Any,
+    store: Store,
     rank: int,
     size: int,
     timeout: float = TIMEOUT,
     transport: str = "float32",
     store_owner: str = "worker 0",
-    host: str = "",
+    *,
+    host: str | None = None,
+    secret: bytes | None = None,
 ) -> Iterator[AsyncCollective]:
-    """Connect workers that share a key-value store of torch, kept by `store_owner`, for one training.
+    """Connect workers that share a key-value store, kept by `store_owner`, for one training.
 
-    `host` is the address at which the others reach this worker; torch chooses one if it is empty.
+    `host` is the address at which the others reach this worker, found out if it is None. `secret` is that of the job;
+    if it is None, whoever can read the store knows it.
     """
     is_time = isinstance(timeout, Real) and timeout > 0
     # Clones have connections of their own: a client that waits blocks all other calls.
     health = Health(clone_store(store, store_owner), rank, size, timeout if is_time else TIMEOUT, store_owner)
-    collective: AsyncCollective | None = None
+    links, collective = Links(rank, size), None
     try:  # the other workers learn of wrong arguments, too
         if not is_time:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         if transport not in FORMATS:
             raise ValueError(f"transport must be one of {', '.join(FORMATS)}, got {transport!r}")
-        group = _connect_gloo(clone_store(store, store_owner), rank, size, host, health)
-        collective = AsyncCollective(ProcessGroupCollective(group, health.lost), transport, health.check)
+        host = find_local_address(os.environ.get("MASTER_ADDR")) if host is None else host
+        meeting_place = clone_store(store, store_owner)
+
+        def connect() -> None:
+            links.connect(meeting_place, host, secret or _share_secret(meeting_place, rank), timeout)
+
+        try:
+            wait_with_checks(run_in_thread(connect), health.check)
+        except (RuntimeError, OSError) as error:  # a worker that failed before has closed its connections
+            raise health.explain_connection_error(error) from error
+        collective = AsyncCollective(TreeCollective(links, health.lost), transport, health.check)
         yield collective
         collective.sum(np.zeros(1))  # no worker leaves before all are done
     except BaseException as error:
@@ -180,21 +194,16 @@ def connect_workers(
     finally:
         if collective is not None:
             collective.close()
+        links.close()
         health.end()
 
 
-def _connect_gloo(store: Any, rank: int, size: int, host: str, health: Health) -> Any:
-    """Return a gloo group of its own, apart from the user's messages: sums are small, and on the host."""
-    dist = load_torch("training on several workers").distributed
-    options: Any = GLOO_TIMEOUT
-    if host and "GLOO_SOCKET_IFNAME" not in os.environ:  # the interface that the user names has precedence
-        options = dist.ProcessGroupGloo._Options()
-        options._timeout, options._devices = GLOO_TIMEOUT, [dist.ProcessGroupGloo.create_device(hostname=host)]
-    place = dist.PrefixStore("gloo", store), rank, size, options
-    try:
-        return wait_with_checks(run_in_thread(lambda: dist.ProcessGroupGloo(*place)), health.check)
-    except RuntimeError as error:  # a worker that failed before all were connected has closed its connections
-        raise health.explain_connection_error(error) from error
+def _share_secret(store: Store, rank: int) -> bytes:
+    """Return a secret that rank 0 draws and leaves in the store."""
+    if rank == 0:
+        store.set("secret", make_secret().hex())
+    wait_for_keys(store, ["secret"])
+    return bytes.fromhex(store.get("secret").decode())
 
 
 def _make_job_name(ranks: Sequence[int], group: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -17,11 +18,13 @@ from typing import Any, NamedTuple
 from gbun.arrays import load_torch
 from gbun.collectives import WorkerError
 from gbun.collectives.base import RemoteTraceback
+from gbun.collectives.channels import make_secret
 from gbun.kernels.threads import thread_count
 
 TIMEOUT = 300.0  # seconds of silence after which a worker counts as failed
 STORE_OWNER_VARIABLE = "GBUN_STORE_KEEPER"
-CONNECT_TIMEOUT = timedelta(seconds=60)  # at least, for the first answer of a store on a busy machine
+SECRET_VARIABLE = "GBUN_SECRET"
+CONNECT_TIMEOUT = 60.0  # seconds, at least, for the first answer of a store on a busy machine
 GRACE = 10.0  # seconds for workers to end by themselves after one of them failed
 
 
@@ -33,6 +36,7 @@ class WorkerPlace(NamedTuple):
     port: int
     n_threads: int
     timeout: float
+    secret: str
 
 
 def launch(
@@ -68,14 +72,14 @@ def launch(
     context = _make_context()  # starts to import torch while this process does
     dist = load_torch("training on several workers").distributed
     # The store lives here, as any worker may fail. The system chooses a free port.
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
+    store = _open_store(dist, timedelta(seconds=timeout))
     pipes: list[Any] = []
     processes: list[Any] = []
-    n_threads = max(1, thread_count(None) // n_workers)
+    n_threads, secret = max(1, thread_count(None) // n_workers), os.environ.get(SECRET_VARIABLE) or make_secret().hex()
     try:
         for rank in range(n_workers):
             parent_end, worker_end = context.Pipe()
-            place = WorkerPlace(rank, n_workers, store.port, n_threads, timeout)
+            place = WorkerPlace(rank, n_workers, store.port, n_threads, timeout, secret)
             job = work, tuple(args), place, worker_end
             process = context.Process(target=_run_worker, args=job, name=f"gbun-worker-{rank}", daemon=True)
             process.start()
@@ -97,6 +101,15 @@ def launch(
         for process, pipe in zip(processes, pipes, strict=True):
             process.join()
             pipe.close()
+
+
+def _open_store(dist: Any, timeout: timedelta) -> Any:
+    """Return a store that listens on the loopback interface only; by itself, torch's listens on all of them."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    port = listener.getsockname()[1]
+    return dist.TCPStore(
+        "127.0.0.1", port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach()
+    )
 
 
 def _make_context() -> Any:
@@ -173,15 +186,18 @@ def _run_worker(work: Callable[..., Any], args: tuple[Any, ...], place: WorkerPl
         "OMP_NUM_THREADS": str(place.n_threads),
         "LOCAL_WORLD_SIZE": str(place.size),
         STORE_OWNER_VARIABLE: "the launcher",
+        SECRET_VARIABLE: place.secret,
     }
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    if sys.platform != "win32":  # which has no names for it
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     outcome: tuple[Any, ...]
     try:
         torch = load_torch("training on several workers")
         torch.set_num_threads(place.n_threads)
         timeout = timedelta(seconds=place.timeout)
-        store = torch.distributed.TCPStore("127.0.0.1", place.port, timeout=max(timeout, CONNECT_TIMEOUT))
-        store.set_timeout(timeout)
+        patience = timedelta(seconds=max(place.timeout, CONNECT_TIMEOUT))
+        store = torch.distributed.TCPStore("127.0.0.1", place.port, timeout=patience)
         torch.distributed.init_process_group(
             "gloo", store=store, rank=place.rank, world_size=place.size, timeout=timeout
         )

@@ -6,9 +6,7 @@ import functools
 import itertools
 import socket
 import threading
-from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -18,16 +16,18 @@ import pytest
 
 import gbun
 from gbun.collectives import WorkerError, async_collective, health
+from gbun.collectives.channels import connect, make_secret
+from gbun.collectives.store import StoreClient
 from gbun.model import model_from_bytes
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
-torch = pytest.importorskip("torch")
-from gbun.spark import worker  # noqa: E402
-from gbun.spark.progress import ListenerAddress, ProgressListener, ProgressSender, RoundProgress  # noqa: E402
-from gbun.spark.rows import InputColumns  # noqa: E402
-from gbun.spark.worker import work  # noqa: E402
-from tests.spark.arrow_batches import InThreads, S, X, Y, dense, dense_batches, in_batches, job, sparse  # noqa: E402
+pytest.importorskip("torch")
+from gbun.spark import worker
+from gbun.spark.progress import ProgressListener, ProgressSender, RoundProgress
+from gbun.spark.rows import InputColumns
+from gbun.spark.worker import work
+from tests.spark.arrow_batches import InThreads, S, X, Y, dense, dense_batches, in_batches, job, sparse
 
 WITH_INDICATOR = InputColumns("vector", ("features",), label="label", indicator="v")
 VALIDATION = np.arange(900) % 4 == 0
@@ -123,15 +123,15 @@ def test_the_first_worker_fails_and_the_others_get_the_cause():
 
 
 def test_no_worker_waits_for_one_that_cannot_open_its_store(monkeypatch):
-    def fail(purpose):
+    def fail(peer):
         if threading.current_thread().name.endswith("_1"):
-            raise ImportError("no torch here")
-        return torch
+            raise ValueError("no such interface")
+        return "127.0.0.1"
 
-    monkeypatch.setattr(worker, "load_torch", fail)
+    monkeypatch.setattr(worker, "find_local_address", fail)
     outcomes = InThreads(2).work([[], []], job())
-    assert sorted(o.error["kind"] for o in outcomes) == ["ImportError", "WorkerError"]
-    assert all("no torch here" in o.error["text"] for o in outcomes)
+    assert sorted(o.error["kind"] for o in outcomes) == ["ValueError", "WorkerError"]
+    assert all("no such interface" in o.error["text"] for o in outcomes)
 
 
 def test_a_lost_worker_is_raised_with_its_host(monkeypatch):
@@ -146,29 +146,22 @@ def test_a_lost_worker_is_raised_with_its_host(monkeypatch):
 @pytest.fixture
 def silent_peer(monkeypatch):
     """The rendezvous of worker 0 with a worker that sends its address, and nothing after it."""
-    monkeypatch.setattr(worker, "FAILURE_GRACE", timedelta(milliseconds=1))
     rendezvous = InThreads(1).rendezvous(0)
     rendezvous.hosts = ["127.0.0.1"] * 2
-    rendezvous.all_gather = lambda text: [text, '{"host": "127.0.0.1", "port": 0}']
+    rendezvous.all_gather = lambda text: [text, "{}"]
     return rendezvous
 
 
 def test_the_first_worker_does_not_wait_for_one_that_is_lost(monkeypatch, silent_peer):
-    waits = []
-
-    def wait(store, keys, patience):
-        waits.append((keys, patience))
-        return torch.distributed.Store.wait(store, keys, patience)
-
-    # Each look at the clock is one interval later, so that the silence lasts as long as it should on any machine.
-    clock = itertools.count(start=1000.0, step=health.MAX_PULSE_INTERVAL)
-    monkeypatch.setattr(health, "monotonic", lambda: next(clock))
+    # Each look at a clock is some time later, so that silence and grace last as long as they should on any machine.
+    silence, grace = itertools.count(start=1000.0, step=health.MAX_PULSE_INTERVAL), itertools.count(step=1.0)
+    monkeypatch.setattr(health, "monotonic", lambda: next(silence))
+    monkeypatch.setattr(worker, "monotonic", lambda: next(grace))
     monkeypatch.setattr(async_collective, "CHECK_INTERVAL", 0.01)
-    monkeypatch.setattr(torch.distributed.TCPStore, "wait", wait, raising=False)
     with pytest.raises(WorkerError, match="worker 1 of 2 failed: no sign of life") as raised:
         work([], silent_peer, job())
     assert raised.value.lost
-    assert waits[-1] == (["gone/0", "gone/1"], worker.FAILURE_GRACE)
+    assert next(grace) <= worker.FAILURE_GRACE + 3.0
 
 
 @pytest.mark.parametrize("n_clones", [0, 1])
@@ -178,11 +171,12 @@ def test_a_store_that_cannot_be_reached_again_is_lost(monkeypatch, silent_peer, 
 
     def clone(store):
         if next(clones) == n_clones:
-            raise torch.distributed.DistNetworkError("The client socket has timed out after 2000ms\nmore")
-        return torch.distributed.Store.clone(store)
+            raise TimeoutError("timed out")
+        return original(store)
 
-    monkeypatch.setattr(torch.distributed.TCPStore, "clone", clone, raising=False)
-    with pytest.raises(WorkerError, match=r"worker 0, which keeps the store .*\(The client socket has timed") as raised:
+    original = StoreClient.clone
+    monkeypatch.setattr(StoreClient, "clone", clone)
+    with pytest.raises(WorkerError, match=r"worker 0, which keeps the store .*\(timed out") as raised:
         work([], silent_peer, job())
     assert raised.value.lost
 
@@ -267,12 +261,13 @@ def test_digests_tell_functions_apart():
 
 def test_the_driver_gets_reports_of_every_round_and_from_nobody_else():
     reports = []
-    listener = ProgressListener("127.0.0.1", reports.append)
+    wanted = job(WITH_INDICATOR)
+    listener = ProgressListener("127.0.0.1", wanted.secret, reports.append)
     try:
-        with socket.create_connection((listener.address.host, listener.address.port)) as stranger:
-            stranger.sendall(b'who?\n{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0}\n')
+        with pytest.raises(ConnectionError):
+            connect(listener.address, make_secret(), b"progress", 60.0)
         batches = dense_batches(indicator=VALIDATION)
-        (outcome,) = InThreads(1).work([batches], job(WITH_INDICATOR, listener=listener.address))
+        (outcome,) = InThreads(1).work([batches], replace(wanted, listener=listener.address))
     finally:
         listener.close()
     assert [report.round for report in reports] == [0, 1, 2, 3]
@@ -284,8 +279,9 @@ def test_the_driver_gets_reports_of_every_round_and_from_nobody_else():
 
 def test_rounds_of_a_checkpoint_are_not_reported_again():
     reports = Queue()
-    listener = ProgressListener("127.0.0.1", reports.put)
-    progress = ProgressSender(listener.address)
+    secret = make_secret()
+    listener = ProgressListener("127.0.0.1", secret, reports.put)
+    progress = ProgressSender(listener.address, secret)
     progress.before_training(None, 5)
     for number in range(5):
         report = gbun.callbacks.RoundReport(number, {}, 0.1 * number)
@@ -299,28 +295,28 @@ def test_rounds_of_a_checkpoint_are_not_reported_again():
 def test_training_continues_where_the_driver_cannot_be_reached():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    nobody = ListenerAddress("127.0.0.1", port, "token")
-    (outcome,) = InThreads(1).work([dense_batches()], job(listener=nobody))
+    (outcome,) = InThreads(1).work([dense_batches()], job(listener=("127.0.0.1", port)))
     assert outcome.model is not None
     assert "refused" in outcome.progress_error
-    assert ProgressSender(None).progress_error == ""
+    assert ProgressSender(None, make_secret()).progress_error == ""
     assert str(RoundProgress(4, 10, {}, 1.25, True)) == "trial round 5 of 10, 1.2 s"
 
 
 def test_a_closed_listener_ignores_reports(monkeypatch):
     monkeypatch.setattr("gbun.spark.progress.DRIVER_TIMEOUT", 0.2)
     reports = Queue()
-    listener = ProgressListener("127.0.0.1", reports.put)
-    line = b'{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0}\n'
-    with socket.create_connection((listener.address.host, listener.address.port)) as late:
-        late.sendall(listener.address.token.encode() + b"\n" + line)
-        reports.get(timeout=60)
-        listener.close()
-        with suppress(OSError):
-            late.sendall(line)
-        assert late.recv(1) == b""
-        (reader, _), *_ = listener._connections
-        reader.join(60)
-        assert not reader.is_alive()
+    secret = make_secret()
+    listener = ProgressListener("127.0.0.1", secret, reports.put)
+    report = b'{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0}'
+    late = connect(listener.address, secret, b"progress", 60.0)
+    late.send(report)
+    reports.get(timeout=60)
+    listener.close()
+    with pytest.raises(OSError, match=r"."):
+        late.receive(0)
+    late.close()
+    (reader, _), *_ = listener._listener.connections
+    reader.join(60)
+    assert not reader.is_alive()
     assert reports.empty()
     listener.close()  # twice is harmless

@@ -17,17 +17,18 @@ from typing import Any
 
 from gbun.collectives.async_collective import run_in_thread
 from gbun.collectives.base import WorkerError
+from gbun.collectives.store import Store
 
 PULSES_PER_TIMEOUT = 8
 MAX_PULSE_INTERVAL = 5.0
 FAILURE_WAIT_SECONDS = 3.0  # for a better explanation by another worker, after a connection broke
 
 
-def clone_store(store: Any, store_owner: str) -> Any:
+def clone_store(store: Store, store_owner: str) -> Any:
     """Return another connection to a store; without one, the process that keeps the store is lost."""
     try:
         return store.clone()
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:  # torch's stores raise the first, ours the second
         raise _store_error(store_owner, f"cannot be reached ({str(error).splitlines()[0]})") from error
 
 
@@ -39,7 +40,7 @@ def _store_error(store_owner: str, reason: str) -> WorkerError:
 class Health:
     """The failures and pulses of one job. `store_owner` names the process that keeps the store, for error messages."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: float, store_owner: str = "worker 0") -> None:
+    def __init__(self, store: Store, rank: int, size: int, timeout: float, store_owner: str = "worker 0") -> None:
         self.store, self.rank, self.size, self.timeout, self.store_owner = store, rank, size, timeout, store_owner
         self.pulse_interval = min(timeout / PULSES_PER_TIMEOUT, MAX_PULSE_INTERVAL)
         self._ended = threading.Event()
@@ -55,7 +56,7 @@ class Health:
             count += 1
             try:
                 self.store.set(f"pulse/{self.rank}", str(count))
-            except RuntimeError:
+            except (RuntimeError, OSError):
                 return  # the store is gone: `check` finds out
 
     def end(self) -> None:

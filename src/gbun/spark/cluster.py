@@ -47,7 +47,7 @@ def train(
         job = replace(job, parameters_digest=digest_parameters(job.parameters, cloudpickle.dumps))
     job = replace(job, n_workers=n_workers)
     rows = _distribute_rows(select_columns(dataset, job.columns), n_workers, repartition)
-    listener = ProgressListener(context.getConf().get("spark.driver.host", "127.0.0.1"), on_report)
+    listener = ProgressListener(context.getConf().get("spark.driver.host", "127.0.0.1"), job.secret, on_report)
     try:
         task = partial(run_task, job=replace(job, listener=listener.address))
         stage = rows.mapInArrow(task, OUTCOME_SCHEMA, barrier=True)

@@ -1,4 +1,4 @@
-"""Progress reports from the first worker to the driver while training runs: lines of JSON through a socket.
+"""Progress reports from the first worker to the driver while training runs.
 
 Reports are best effort: training continues without them where the driver cannot be reached.
 """
@@ -6,29 +6,19 @@ Reports are best effort: training continues without them where the driver cannot
 from __future__ import annotations
 
 import json
-import secrets
-import socket
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gbun.callbacks import Callback, Evaluations, RoundReport
+from gbun.collectives.channels import Address, Channel, Listener, connect
 
 if TYPE_CHECKING:
     from gbun.boosting import Training
 
 DRIVER_TIMEOUT = 3.0  # seconds that a worker waits for the driver, once
-
-
-@dataclass(frozen=True)
-class ListenerAddress:
-    """Where the driver listens, and the token by which it recognises its workers."""
-
-    host: str
-    port: int
-    token: str
+REPORT_LIMIT = 2**20  # bytes
 
 
 @dataclass(frozen=True)
@@ -66,16 +56,14 @@ class ProgressSender(Callback):
 
     during_trial = True
 
-    def __init__(self, listener: ListenerAddress | None) -> None:
+    def __init__(self, listener: Address | None, secret: bytes) -> None:
         self.progress_error, self._n_rounds = "", 0
-        self._socket: socket.socket | None = None
-        if listener is None:
-            return
-        try:
-            self._socket = socket.create_connection((listener.host, listener.port), DRIVER_TIMEOUT)
-        except OSError as error:
-            self._give_up(error)
-        self._send(listener.token)
+        self._channel: Channel | None = None
+        if listener is not None:
+            try:
+                self._channel = connect(listener, secret, b"progress", DRIVER_TIMEOUT)
+            except OSError as error:
+                self._give_up(error)
 
     def before_training(self, training: Training, n_rounds: int) -> None:
         self._n_rounds = n_rounds
@@ -83,71 +71,47 @@ class ProgressSender(Callback):
     def after_round(self, training: Training, report: RoundReport) -> bool:
         if report.round >= training.n_resumed:  # the driver knows the rounds of a checkpoint
             progress = RoundProgress(report.round, self._n_rounds, report.evaluations, report.seconds, training.trial)
-            self._send(json.dumps(asdict(progress)))
-        return False
-
-    def _send(self, line: str) -> None:
-        if self._socket is not None:
             try:
-                self._socket.sendall(line.encode() + b"\n")
+                if self._channel is not None:
+                    self._channel.send(json.dumps(asdict(progress)).encode())
             except OSError as error:
                 self._give_up(error)
+        return False
 
     def _give_up(self, error: OSError) -> None:
         self.progress_error = f"{type(error).__name__}: {error}"
         self.close()
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
 
 class ProgressListener:
-    """The driver's end of the socket: calls `on_report` with each report, in a thread."""
+    """The driver's end: calls `on_report` with each report, in a thread."""
 
-    def __init__(self, host: str, on_report: Callable[[RoundProgress], None]) -> None:
-        self._on_report, self._token = on_report, secrets.token_hex(16)
-        try:
-            self._server = socket.create_server((host, 0))
-        except OSError:  # a name that other machines use for this one, not an address of it
-            self._server = socket.create_server(("", 0))
-        self.address = ListenerAddress(host, self._server.getsockname()[1], self._token)
-        self._connections: list[tuple[threading.Thread, socket.socket]] = []
+    def __init__(self, host: str, secret: bytes, on_report: Callable[[RoundProgress], None]) -> None:
+        self._on_report = on_report
         self._closed = False
-        threading.Thread(target=self._accept, name="gbun-progress", daemon=True).start()
+        try:
+            self._listener = Listener(host, secret, self._read)
+        except OSError:  # a name that other machines use for this one, not an address of it
+            self._listener = Listener("0.0.0.0", secret, self._read)
+        self.address: Address = (host, self._listener.address[1])
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return  # closed
-            reader = threading.Thread(target=self._read, args=(connection,), name="gbun-progress", daemon=True)
-            self._connections.append((reader, connection))
-            reader.start()
-
-    def _read(self, connection: socket.socket) -> None:
-        connection.settimeout(DRIVER_TIMEOUT)
-        with connection, connection.makefile("r", encoding="utf-8") as lines:
-            try:
-                known = secrets.compare_digest(lines.readline(100).strip().encode(), self._token.encode())
-                connection.settimeout(None)
-                for line in lines if known else ():
-                    if self._closed:
-                        return
-                    self._on_report(RoundProgress(**json.loads(line)))
-            except (OSError, ValueError, TypeError):
-                return  # the connection broke, or the sender is not one of our workers
+    def _read(self, hello: bytes, channel: Channel) -> None:
+        with suppress(OSError):  # the worker has no more to report
+            while True:
+                report = RoundProgress(**json.loads(bytes(channel.receive(REPORT_LIMIT))))
+                if self._closed:
+                    return
+                self._on_report(report)
 
     def close(self) -> None:
         """Stop listening. Reports sent before are still read for a short time; later ones are ignored."""
-        with suppress(OSError):  # some systems refuse this for a listening socket; closing it is enough there
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for reader, _ in self._connections:
+        self._listener.close()
+        for reader, _ in self._listener.connections:
             reader.join(DRIVER_TIMEOUT)
         self._closed = True
-        for _, connection in self._connections:
-            with suppress(OSError):  # closed by its reader
-                connection.shutdown(socket.SHUT_RDWR)
+        self._listener.disconnect()

@@ -7,31 +7,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Protocol
 
 from gbun.agreement import decide_at_root, run_or_raise_everywhere
-from gbun.arrays import load_torch
 from gbun.callbacks import Callback, Checkpoint, History
 from gbun.collectives import Collective, Solo, WorkerError
+from gbun.collectives.channels import Address, make_secret
+from gbun.collectives.links import find_local_address
+from gbun.collectives.store import StoreClient, StoreServer, wait_for_keys
 from gbun.config import to_printable
 from gbun.distributed import connect_workers
 from gbun.launcher import CONNECT_TIMEOUT, TIMEOUT
 from gbun.problem import LOCAL_PARAMETERS, Dataset
-from gbun.spark.progress import ListenerAddress, ProgressSender
+from gbun.spark.progress import ProgressSender
 from gbun.spark.rows import InputColumns, VectorReader, WorkerRows, read_batches
 from gbun.training import train
 
 VALIDATION = "validation"
 """Name of the evaluation set that validationIndicatorCol selects."""
-FAILURE_GRACE = timedelta(seconds=10)  # twice the interval at which workers look for failures of others
+FAILURE_GRACE = 10.0  # twice the interval at which workers look for failures of others
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,13 @@ class TrainingJob:
     transport: str = "float32"
     checkpoint_folder: str | None = None
     checkpoint_every: int = 10
-    listener: ListenerAddress | None = None
+    listener: Address | None = None
     n_workers: int | None = None
     """The expected number of workers; None: any."""
     parameters_digest: str = ""
     """A digest of the parameters, made by the driver, by which a checkpoint belongs to one training only."""
+    secret: bytes = field(default_factory=make_secret)
+    """By which the processes of this training recognise each other; it travels as Spark sends its tasks."""
 
 
 class Rendezvous(Protocol):
@@ -131,40 +133,43 @@ def _connect_workers(rendezvous: Rendezvous, job: TrainingJob) -> Iterator[Colle
             f"numWorkers={job.n_workers} workers are to train, but Spark made {size} tasks of the rows; "
             f"leave repartition=True, or repartition({job.n_workers}) the data frame"
         )
-    if size == 1:  # no store, and no need for torch
+    if size == 1:
         yield Solo()
         return
-    wait = timedelta(seconds=job.timeout)
-    host, store = _open_store(rendezvous, wait)
+    host, server, store = _open_store(rendezvous, job)
+    patience = job.timeout
     try:
-        with connect_workers(store, rank, size, job.timeout, job.transport, host=host) as collective:
+        with connect_workers(store, rank, size, job.timeout, job.transport, host=host, secret=job.secret) as collective:
             yield collective
     except WorkerError as error:
         if error.lost:  # the lost worker will not read the store, and the others look there regularly
-            wait = min(wait, FAILURE_GRACE)
+            patience = min(patience, FAILURE_GRACE)
         raise
     finally:
         # The store lives on worker 0, which keeps it open until all have read the reason of a failure there.
-        with suppress(RuntimeError):
+        with suppress(OSError):
             store.set(f"gone/{rank}", "")
-            if rank == 0:
-                store.wait([f"gone/{peer}" for peer in range(size)], wait)
+            if server is not None:
+                deadline = monotonic() + patience
+                wait_for_keys(store, [f"gone/{peer}" for peer in range(size)], lambda: monotonic() > deadline)
+        store.close()
+        if server is not None:
+            server.close()
 
 
-def _open_store(rendezvous: Rendezvous, wait: timedelta) -> tuple[str, Any]:
-    """Return the address of this worker and the store of worker 0.
+def _open_store(rendezvous: Rendezvous, job: TrainingJob) -> tuple[str, StoreServer | None, StoreClient]:
+    """Return the address of this worker, the store if this is worker 0, and a connection to it.
 
     A worker that fails here sends its error in the place of its address, so that no worker waits for it.
     """
     rank, size = rendezvous.rank, len(rendezvous.hosts)
-    failure, message, store = None, dict[str, Any](), None
+    failure, message, server = None, dict[str, Any](), None
     try:
-        dist = load_torch("training on several workers").distributed
-        host = find_local_address(rendezvous.hosts, rank)
-        patience = max(wait, CONNECT_TIMEOUT)  # of its clones, too
+        other = next((host for host in rendezvous.hosts if host != rendezvous.hosts[rank]), rendezvous.hosts[rank])
+        host = find_local_address(other)
         if rank == 0:
-            store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=patience)
-        message = {"host": host, "port": store.port if store else 0}
+            server = StoreServer(host, job.secret)
+            message = {"address": server.address}
     except Exception as error:
         failure, message = error, {"error": f"{type(error).__name__}: {error}"}
     try:
@@ -176,31 +181,12 @@ def _open_store(rendezvous: Rendezvous, wait: timedelta) -> tuple[str, Any]:
     for peer, answer in enumerate(received):
         if "error" in answer:
             raise WorkerError(f"worker {peer} of {size} failed: {answer['error']}", peer)
-    if store is None:
-        root = received[0]
-        try:
-            store = dist.TCPStore(root["host"], root["port"], timeout=patience)
-        except RuntimeError as error:
-            reason = f"cannot reach worker 0 at {root['host']} port {root['port']}: {str(error).splitlines()[0]}"
-            raise WorkerError(f"worker {rank} of {size} {reason}", rank, lost=True) from error
-    return host, store
-
-
-def find_local_address(hosts: Sequence[str], rank: int) -> str:
-    """Return the address by which the other workers reach this one.
-
-    >>> find_local_address(["127.0.0.1", "127.0.0.1"], 1)
-    '127.0.0.1'
-    """
-    local, other = hosts[rank], next((host for host in hosts if host != hosts[rank]), None)
+    root_host, port = received[0]["address"]
     try:
-        if other is None:
-            return socket.gethostbyname(local)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
-            probe.connect((other, 9))
-            return str(probe.getsockname()[0])
-    except OSError:
-        return local
+        return host, server, StoreClient((root_host, port), job.secret, max(job.timeout, CONNECT_TIMEOUT))
+    except OSError as error:
+        reason = f"cannot reach worker 0 at {root_host} port {port}: {error}"
+        raise WorkerError(f"worker {rank} of {size} {reason}", rank, lost=True) from error
 
 
 # Training
@@ -217,7 +203,7 @@ def _train_on_batches(batches: Iterable[Any], collective: Collective, job: Train
         dense = decide_at_root(collective, train_rows.features.layout_stats(), VectorReader.is_dense)
     path = _checkpoint_path([train_rows] if valid_rows is None else [train_rows, valid_rows], collective, job)
     is_root = collective.rank == 0
-    history, progress = History(), ProgressSender(job.listener if is_root else None)
+    history, progress = History(), ProgressSender(job.listener if is_root else None, job.secret)
     callbacks: list[Callback] = [history, progress]
     if path is not None:
         callbacks.append(Checkpoint(path, job.checkpoint_every))

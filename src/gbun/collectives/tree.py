@@ -1,4 +1,4 @@
-"""The collective of processes that torch.distributed connects, on one machine or many.
+"""The collective of processes on one machine or many.
 
 Sums go up a tree of workers to the root, and results come down. Messages are cut into segments: each worker adds its
 values to a segment and passes it on while the next one arrives. A large message takes a chain, a tree with one branch,
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbun.arrays import load_torch
 from gbun.collectives.base import WireFormat
+from gbun.collectives.links import Links
 from gbun.collectives.wire import BLOCK, decode, encode, n_bytes
 from gbun.dtypes import SUM, FloatArray
 
@@ -38,15 +38,12 @@ class Traffic:
     received: int = 0
 
 
-class ProcessGroupCollective:
-    """One worker of a process group."""
+class TreeCollective:
+    """One of several workers that are connected with each other."""
 
-    def __init__(self, group: Any, explain_error: ExplainError = lambda peer, error: error) -> None:
-        """`group` is a backend of torch for processes with arrays on the host: ProcessGroupGloo."""
-        self._torch = load_torch("training on several workers")
-        self._group, self._explain_error = group, explain_error
-        self.rank: int = group.rank()
-        self.size: int = group.size()
+    def __init__(self, links: Links, explain_error: ExplainError = lambda peer, error: error) -> None:
+        self._links, self._explain_error = links, explain_error
+        self.rank, self.size = links.rank, links.size
         self.traffic = Traffic()
 
     def sum(self, values: FloatArray, root: int | None = None, wire: WireFormat | None = None) -> FloatArray:
@@ -103,30 +100,21 @@ class ProcessGroupCollective:
         for send in sends:
             send()
 
-    def _send(self, data: Bytes, peer: int) -> Callable[[], Bytes]:
+    def _send(self, data: Bytes, peer: int) -> Callable[[], None]:
         """Start to send; the function returned waits for the end."""
         self.traffic.sent += data.size
-        tensor = self._torch.from_numpy(data if data.flags.writeable else data.copy())
-        return self._post(self._group.send, tensor, peer)
+        sent = self._links[peer].send(data.data)
+        return lambda: self._run_or_explain(peer, sent)
 
     def _receive(self, size: int, peer: int) -> Callable[[], Bytes]:
-        """Start to receive; the function returned waits for the bytes."""
+        """Return a function that waits for the next message of a worker."""
         self.traffic.received += size
-        return self._post(self._group.recv, self._torch.empty(size, dtype=self._torch.uint8), peer)
-
-    def _post(self, operation: Callable[..., Any], tensor: Any, peer: int) -> Callable[[], Bytes]:
-        work = self._run_or_explain(peer, lambda: operation([tensor], peer, 0))
-
-        def finish() -> Bytes:
-            self._run_or_explain(peer, work.wait)
-            return np.asarray(tensor.numpy())  # which keeps the tensor alive until now
-
-        return finish
+        return lambda: np.frombuffer(self._run_or_explain(peer, lambda: self._links[peer].receive(size)), np.uint8)
 
     def _run_or_explain(self, peer: int, work: Callable[[], Any]) -> Any:
         try:
             return work()
-        except RuntimeError as error:  # the connection is closed
+        except OSError as error:  # the connection is closed
             raise self._explain_error(peer, error) from error
 
 

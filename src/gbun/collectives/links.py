@@ -1,0 +1,138 @@
+"""The connections of a worker with all others: every pair of workers has one authenticated channel."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from gbun.collectives.channels import Channel, Listener, connect
+from gbun.collectives.store import Store, wait_for_keys
+
+
+class Links:
+    """Connects this worker with all others: those of higher rank connect to those of lower rank."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._links: dict[int, Link] = {}
+        self._changed, self._closed = threading.Condition(), False
+
+    def connect(self, store: Store, host: str, secret: bytes, timeout: float) -> None:
+        """Wait until all workers are connected, or until `close` is called by another thread.
+
+        Parameters
+        ----------
+        store : Store
+            Where workers leave their addresses.
+        host : str
+            The address at which the others reach this worker, and the only one at which it listens.
+        secret : bytes
+            That of the job.
+        timeout : float
+            Seconds for a worker that has left its address to answer.
+        """
+        listener = Listener(host, secret, self._add)
+        try:
+            store.set(f"address/{self.rank}", json.dumps(listener.address))
+            for peer in range(self.rank):
+                wait_for_keys(store, [f"address/{peer}"], lambda: self._closed)
+                if self._closed:
+                    return
+                peer_host, port = json.loads(store.get(f"address/{peer}"))
+                self._add(str(peer).encode(), connect((peer_host, port), secret, str(self.rank).encode(), timeout))
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or len(self._links) == self.size - 1)
+        finally:
+            listener.close()  # nobody else is expected
+
+    def _add(self, hello: bytes, channel: Channel) -> None:
+        with self._changed:
+            self._links[int(hello)] = Link(channel)
+            self._changed.notify_all()
+
+    def __getitem__(self, peer: int) -> Link:
+        return self._links[peer]
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for link in self._links.values():
+            link.close()
+
+
+class Link:
+    """A channel to one worker. A thread sends its messages, in their order, while the worker goes on."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._queue: queue.SimpleQueue[tuple[memoryview, Future[None]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._send_queued, name="gbun-link", daemon=True).start()
+
+    def _send_queued(self) -> None:
+        while (item := self._queue.get()) is not None:
+            content, sent = item
+            try:
+                self._channel.send(content)
+                sent.set_result(None)
+            except OSError as error:  # raised where the end of the sending is waited for
+                sent.set_exception(error)
+
+    def send(self, content: memoryview) -> Callable[[], None]:
+        """Start to send; the function returned waits for the end. The content must not change before."""
+        sent: Future[None] = Future()
+        self._queue.put((content, sent))
+        return sent.result
+
+    def receive(self, length: int) -> bytearray:
+        """Return the next message, which must have this length."""
+        content = self._channel.receive(length)
+        if len(content) != length:
+            raise ConnectionError(f"a message of {len(content)} bytes came, expected {length}")
+        return content
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._channel.close()
+
+
+def find_local_address(peer: str | None) -> str:
+    """Return the address by which other machines reach this one.
+
+    It is that of the network interface that GLOO_SOCKET_IFNAME names, as torch.distributed reads it, or the address
+    from which this machine would send to `peer`, or that of its own name.
+
+    >>> find_local_address("127.0.0.1")
+    '127.0.0.1'
+    """
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    if interface:
+        return _interface_address(interface)
+    if peer is None:
+        return socket.gethostbyname(socket.gethostname())
+    family, *_, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
+        probe.connect(address)
+        return str(probe.getsockname()[0])
+
+
+def _interface_address(name: str) -> str:
+    """Return the IPv4 address of a network interface."""
+    if sys.platform == "win32":
+        raise ValueError(f"GLOO_SOCKET_IFNAME is not supported on Windows, got {name!r}; unset it")
+    from fcntl import ioctl  # not on every system
+
+    request = 0x8915 if sys.platform == "linux" else 0xC0206921  # SIOCGIFADDR
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = ioctl(any_socket, request, struct.pack("256s", name.encode()[:15]))
+        except OSError as error:
+            raise ValueError(f"GLOO_SOCKET_IFNAME must name a network interface, got {name!r}: {error}") from None
+    return socket.inet_ntoa(answer[20:24])
