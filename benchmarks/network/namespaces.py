@@ -37,10 +37,10 @@ def missing() -> str | None:
     return None if os.geteuid() == 0 else f"not root: {NEEDED}"
 
 
-def call(command: Sequence[str], lines: Sequence[str] = (), check: bool = True) -> str:
+def call(command: Sequence[str], lines: Sequence[str] = (), check: bool = True, seconds: float = SECONDS) -> str:
     """What a command prints; `lines` go to its stdin. In a session of its own: Ctrl-C must not end a clean-up."""
     done = subprocess.run(
-        command, input="".join(f"{line}\n" for line in lines), capture_output=True, text=True, timeout=SECONDS,
+        command, input="".join(f"{line}\n" for line in lines), capture_output=True, text=True, timeout=seconds,
         start_new_session=True,
     )  # fmt: skip
     if check and done.returncode:
