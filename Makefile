@@ -37,7 +37,7 @@ bench-network: setup ## make bench-network [ARGS="--quick"]; root, Linux and ipr
 bench-spark: setup-all ## make bench-spark [DATA=folder] [ARGS="--quick"]; Java 17
 	.venv/bin/python -m benchmarks.spark $(if $(DATA),--data "$(DATA)") $(ARGS)
 
-benchmark-report: setup-all ## make benchmark-report DATA=folder [ARGS="--only accuracy"]: the paper's experiments, docs/benchmarks
+benchmark-report: setup ## make benchmark-report DATA=folder [ARGS="--only accuracy"]: the paper's experiments, docs/benchmarks
 	@test -n "$(DATA)$(findstring --quick,$(ARGS))" || { echo 'usage: make benchmark-report DATA=folder-of-data-sets [ARGS="--only accuracy"], or ARGS=--quick'; exit 2; }
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	.venv/bin/python -m benchmarks.paper $(if $(DATA),--data "$(DATA)") $(ARGS)

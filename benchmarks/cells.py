@@ -122,16 +122,15 @@ def run(
     store: Store,
     about: Callable[[], Mapping[str, Any]],
     console: Console,
-    again: str | None = None,
+    again: bool = False,
     jobs: int = 1,
 ) -> list[Finding]:
     """Return the findings of all cells in their order, and measure those that the store does not have.
 
-    `again` first forgets "all" of them, or those that "failed" as a whole or in part. `jobs` cells run side by side.
+    `again` forgets them first. `jobs` cells run side by side.
     """
-    if again is not None:
-        known = [finding for cell in cells if (finding := store.of(cell)) is not None]
-        store.forget([finding for finding in known if again == "all" or is_incomplete(finding)])
+    if again:
+        store.forget([finding for cell in cells if (finding := store.of(cell)) is not None])
     found = {cell.name: finding for cell in cells if (finding := store.of(cell)) is not None}
     missing = [cell for cell in cells if cell.name not in found]
     if found:
@@ -191,17 +190,6 @@ def side_by_side(work: Callable[[Any], Any], items: Iterable[Any], jobs: int) ->
                 yield result[0]
     if errors:
         raise errors[0]
-
-
-def is_incomplete(finding: Finding) -> bool:
-    """Whether it failed, or has a note at any depth that says why a part is missing."""
-
-    def noted(value: Any) -> bool:
-        if isinstance(value, Mapping):
-            return bool(value.get("note")) or any(map(noted, value.values()))
-        return isinstance(value, list) and any(map(noted, value))
-
-    return bool(finding.failed) or noted(finding.found)
 
 
 def _as_json(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@
 
 An experiment is a script with an `EXPERIMENT`, and is made of cells (benchmarks/cells.py). Results are kept in
 results/paper/EXPERIMENT.json, and a cell is not measured again while its settings and package versions are the same.
---again measures everything again, --again failed only what failed as a whole or in part; the old file is kept as
-EXPERIMENT.old.json, and an interrupted run continues without --again. --quick is a tiny form on generated rows that
-needs no FOLDER. docs/benchmarks has summaries of the results, without what single test rows contribute to a score.
+--again measures everything again; the old file is kept as EXPERIMENT.old.json, and an interrupted run continues without
+--again. To measure a few cells again, delete their entries in EXPERIMENT.json. --quick is a tiny form on generated rows
+that needs no FOLDER. docs/benchmarks has summaries of the results, without what single test rows contribute to a score.
 """

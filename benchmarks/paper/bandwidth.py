@@ -1,6 +1,6 @@
 """Table "bandwidth" of the paper: 16 hosts behind slow links.
 
-    python -m benchmarks.paper.bandwidth [--data FOLDER] [--quick] [--help]
+    python -m benchmarks.paper.bandwidth [--data FOLDER] [--quick]
 
 Hosts are network namespaces of this machine (see benchmarks.network): Linux, root and iproute2 are needed.
 A learner is measured at every bandwidth where that takes little enough, otherwise extrapolated from its bytes:
@@ -21,11 +21,11 @@ from typing import Any
 
 from benchmarks.cells import Cell, Finding
 from benchmarks.network.learners import KINDS, Team, to_json
-from benchmarks.network.measure import parse_bandwidth, parse_limit, show_bandwidth
-from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels, main
+from benchmarks.network.measure import parse_bandwidth, parse_limit
+from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels, main
 from benchmarks.paper.figures import BANDWIDTH_SECONDS, BANDWIDTHS, HOSTS
-from benchmarks.paper.scaling import label_panel, make_cell, make_sources
-from benchmarks.report import COLOURS, Row, cell, goal, number, numbers, plot_line
+from benchmarks.paper.scaling import QUICK_SIZES, SIZES, label_panel, make_cell, make_sources
+from benchmarks.report import COLOURS, Row, cell, goal, plot_line
 from benchmarks.timing import Failed, ratio
 
 TEXT = """The paper: Spark on 16 machines, KDD12.sub, the bandwidth of each limited from 1 GB/s to 100 KB/s, 64 and 1024
@@ -42,7 +42,7 @@ one.
 All hosts share the cores of this machine, so a round without a limit is bound by computation that 16 machines would
 share: "network s" is what a limit adds to it, "a core each s" is the computation of the busiest host plus its bytes
 over the bandwidth. There is no delay except that of queues, which favours the peers, whose rounds have many more steps.
-A cell whose round would take more than ten minutes (--most-seconds-a-cell) is extrapolated: seconds without a limit
+A cell whose round would take more than ten minutes is extrapolated: seconds without a limit
 plus the bytes of the busiest host over the bandwidth; measured cells show the same figure beside theirs. XGBoost's
 trees stop where nothing is gained, so on book_crossing they have far fewer leaves than they may, and the number varies
 between rounds: where a measured cell takes longer than its extrapolation, extrapolated ones are too small. XGBoost
@@ -52,21 +52,10 @@ are multiplied by the ratio of the histograms that its trees have summed, comput
 """
 
 CAPTION = "Seconds of a round by bandwidth. Hollow marks are extrapolated; dotted lines are the paper's."
-OPTIONS = (
-    Option("hosts", HOSTS, 2, number(least=2), f"{HOSTS} by default"),
-    # In the quick form XGBoost is measured at the one bandwidth and extrapolated at the other.
-    Option(
-        "bandwidths",
-        [parse_limit(text) for text in BANDWIDTHS],
-        [1e6, 1e5],
-        numbers(parse_limit),
-        f"bytes a second, {','.join(BANDWIDTHS)} by default",
-    ),
-    Option("bandwidth-sizes", [64, 1024], [16], numbers(least=2), "K or leaves, 64,1024 by default"),
-    Option("bandwidth-rows", None, None, number(), "the first rows of each set only; all by default"),
-    Option("bandwidth-seconds", 5.0, 0.5, number(float, 0.1), "of rounds at each bandwidth, 5 by default"),
-    Option("most-seconds-a-cell", 600.0, 5.0, number(float), "a longer round is extrapolated; 600 by default"),
-)
+# In the quick form XGBoost is measured at the one bandwidth and extrapolated at the other.
+QUICK_HOSTS, QUICK_BANDWIDTHS = 2, ("1MB", "100KB")
+SECONDS, QUICK_SECONDS = 5.0, 0.5  # of rounds at each bandwidth
+MOST_SECONDS, QUICK_MOST_SECONDS = 600.0, 5.0  # a longer round is extrapolated
 GOALS = {("1MB", "LightGBM"): 10, ("1MB", "XGBoost"): 100, ("100KB", "LightGBM"): 50, ("100KB", "XGBoost"): 1000}
 GOAL_SIZE = 64
 TREES = ("leaves", "histograms", "bins", "features used")
@@ -77,18 +66,19 @@ Place = dict[str, Any]
 
 
 def cells(plan: Plan) -> list[Cell]:
-    given, sizes = plan.given, sorted(plan.given.bandwidth_sizes)
-    seconds, most = given.bandwidth_seconds, given.most_seconds_a_cell
+    hosts, limits = plan.pick((HOSTS, BANDWIDTHS), (QUICK_HOSTS, QUICK_BANDWIDTHS))
+    sizes, seconds = plan.pick(SIZES, QUICK_SIZES), plan.pick(SECONDS, QUICK_SECONDS)
+    most = plan.pick(MOST_SECONDS, QUICK_MOST_SECONDS)
     # Learners one after the other, so that they meet the machine in the same state.
-    wanted = [(learner, size, given.hosts) for size in sizes for learner in KINDS]
+    wanted = [(learner, size, hosts) for size in sizes for learner in KINDS]
     if len(sizes) > 1:  # for those that fail on all hosts
         wanted += [("XGBoost", size, 1) for size in sizes]
     found = []
-    for rows, (learner, size, n_hosts) in product(make_sources(plan, given.bandwidth_rows).values(), wanted):
-        bandwidths = [show_bandwidth(rate) for rate in given.bandwidths] if n_hosts > 1 else []
-        limits = {"hosts": n_hosts, "bandwidths": bandwidths, "seconds": seconds, "most seconds": most}
+    for rows, (learner, size, n_hosts) in product(make_sources(plan).values(), wanted):
+        bandwidths = limits if n_hosts > 1 else ()
+        settings = {"hosts": n_hosts, "bandwidths": bandwidths, "seconds": seconds, "most seconds": most}
         work = partial(measure_bandwidths, bandwidths=bandwidths, seconds=seconds, most=most)
-        found.append(make_cell("alone" if n_hosts == 1 else f"{n_hosts} hosts", learner, size, rows, limits, work))
+        found.append(make_cell("alone" if n_hosts == 1 else f"{n_hosts} hosts", learner, size, rows, settings, work))
     return found
 
 
@@ -251,7 +241,7 @@ def _panel(panel: tuple[str, int], lines: Sequence[Line], ax: Any) -> None:
     label_panel(ax, panel, "bytes a second of each host")
 
 
-EXPERIMENT = Experiment("bandwidth", "Slow networks", TEXT, cells, tables, draw, OPTIONS)
+EXPERIMENT = Experiment("bandwidth", "Slow networks", TEXT, cells, tables, draw)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

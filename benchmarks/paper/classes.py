@@ -1,6 +1,6 @@
 """What classes cost: seconds and bytes of a round against their number, from 10 to 1000.
 
-    python -m benchmarks.paper.classes [--quick] [--class-neurons 64,256]
+    python -m benchmarks.paper.classes [--quick]
 
 Rows are generated, equally many of each class. All learners of a cell are alive, each in its own process, and take
 turns, a round each; a learner that takes longer than a minute for its first round has no other. gbun counts its bytes
@@ -20,16 +20,17 @@ import scipy.sparse as sp
 
 from benchmarks.cells import Cell, Finding
 from benchmarks.data import Source
-from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels, main, power_of_two
+from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels, main
 from benchmarks.peers import rounds as peers
 from benchmarks.peers.hosts import SEEDS
-from benchmarks.report import COLOURS, Row, numbers, plot_line
+from benchmarks.report import COLOURS, Row, plot_line
 from benchmarks.timing import PEERS, Times, Worker, interleave, ratio, start_all
 
 CLASSES, QUICK_CLASSES = (10, 30, 100, 300, 1000), (20,)
 ROWS, QUICK_ROWS = 50_000, 1_000  # of 1000 classes 50 each: a leaf of LightGBM has 20 at least
 SENT_ROWS = 20_000  # few rows would travel in float64
 SWEEPS, SENT_ROUNDS, WORKERS = 3, 6, 2
+NEURONS = 64  # K, also LightGBM's leaves and, at full depth, XGBoost's: a power of two
 MOST_SECONDS = 60.0
 PACKAGES = ("gbun", "numba", "lightgbm", "xgboost", "xgboost-cpu")
 DENSE, SPARSE = "dense", "sparse"
@@ -50,26 +51,21 @@ its bytes on two workers. By formula are the Gram matrices of the paper's form, 
 columns that two workers of LightGBM or XGBoost send at most, where all trees have the leaves they may have."""
 
 
-NEURONS = "powers of two: K, LightGBM's leaves and, at full depth, XGBoost's; 64 by default"
-OPTIONS = (Option("class-neurons", [64], [64], numbers(power_of_two, 2), NEURONS),)
-
-
 def cells(plan: Plan) -> list[Cell]:
     n_rows, sweeps = (QUICK_ROWS, 1) if plan.quick else (ROWS, SWEEPS)
     planned, kinds = (QUICK_CLASSES, (DENSE,)) if plan.quick else (CLASSES, (DENSE, SPARSE))
-    found = []
-    for K in plan.given.class_neurons:
-        for n_classes in planned:
-            settings = {"classes": n_classes, "n_rows": SENT_ROWS, "K": K, "rounds": SENT_ROUNDS, "workers": WORKERS}
-            run = partial(count_bytes, n_classes, SENT_ROWS, K, SENT_ROUNDS)
-            name, seeds = f"bytes, {n_classes} classes, K = {K}", {"rows": seed_of(n_classes), "gbun": 0}
-            found.append(Cell(name, settings, run, ("gbun", "torch"), ["torch"], seeds))
-        for kind, n_classes in product(kinds, planned):
-            settings = {"kind": kind, "n_rows": n_rows, "n_classes": n_classes, "K": K, "threads": plan.threads}
-            run = partial(compare, **settings, sweeps=sweeps)
-            settings |= {"sweeps": sweeps, "columns": COLUMNS[kind], "depth": depth(K)}
-            name, seeds = f"{kind}, {n_classes} classes, K = {K}", {"rows": seed_of(n_classes), **SEEDS}
-            found.append(Cell(name, settings, run, PACKAGES, ("lightgbm", "xgboost"), seeds))
+    found, K = [], NEURONS
+    for n_classes in planned:
+        settings = {"classes": n_classes, "n_rows": SENT_ROWS, "K": K, "rounds": SENT_ROUNDS, "workers": WORKERS}
+        run = partial(count_bytes, n_classes, SENT_ROWS, K, SENT_ROUNDS)
+        name, seeds = f"bytes, {n_classes} classes, K = {K}", {"rows": seed_of(n_classes), "gbun": 0}
+        found.append(Cell(name, settings, run, ("gbun", "torch"), ["torch"], seeds))
+    for kind, n_classes in product(kinds, planned):
+        settings = {"kind": kind, "n_rows": n_rows, "n_classes": n_classes, "K": K, "threads": plan.threads}
+        run = partial(compare, **settings, sweeps=sweeps)
+        settings |= {"sweeps": sweeps, "columns": COLUMNS[kind], "depth": depth(K)}
+        name, seeds = f"{kind}, {n_classes} classes, K = {K}", {"rows": seed_of(n_classes), **SEEDS}
+        found.append(Cell(name, settings, run, PACKAGES, ("lightgbm", "xgboost"), seeds))
     return found
 
 
@@ -223,7 +219,7 @@ def _panel(rows: Sequence[Row], ax: Any) -> None:
     ax.set_title(rows[0]["table"].removeprefix("classes: "))
 
 
-EXPERIMENT = Experiment("classes", "What classes cost", TEXT, cells, tables, draw, OPTIONS)
+EXPERIMENT = Experiment("classes", "What classes cost", TEXT, cells, tables, draw)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

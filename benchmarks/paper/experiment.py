@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
@@ -21,25 +21,15 @@ from benchmarks.timing import Failed
 RESULTS, QUICK_RESULTS = Path("results/paper"), Path("results/paper_quick")
 REPORT = Path("docs/benchmarks")  # the latest report with its findings
 INTERRUPTED = "interrupted: cells that were measured are kept, and the same command goes on with the others"
+T = TypeVar("T")
 JOB_MEMORY = 12 * 10**9  # bytes for each of several cells side by side
-
-
-@dataclass(frozen=True)
-class Option:
-    """An argument --NAME of an experiment, with its defaults in the whole and in the quick form."""
-
-    name: str
-    whole: Any
-    quick: Any
-    read: Callable[[str], Any]
-    help: str
 
 
 @dataclass(frozen=True)
 class Plan:
     """How much is measured. Rows are generated without `data`, or where `quick`.
 
-    `jobs` cells share the threads where an experiment is not about seconds; `given` are all arguments and defaults.
+    `jobs` cells share the threads where an experiment is not about seconds; `given` are all arguments.
     """
 
     data: Path | None
@@ -47,6 +37,9 @@ class Plan:
     threads: int
     jobs: int
     given: argparse.Namespace
+
+    def pick(self, whole: T, quick: T) -> T:
+        return quick if self.quick else whole
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class Experiment:
     cells: Callable[[Plan], Sequence[Cell]]
     tables: Callable[[Sequence[Finding]], list[Row]]
     draw: Callable[[Sequence[Finding], Path], list[Picture]]
-    options: Sequence[Option] = ()  # names must differ between experiments
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     alone: bool = True  # its seconds are figures: one cell at a time, whatever --jobs says
     summarise: Callable[[Sequence[Finding]], Sequence[Finding]] = lambda findings: findings  # for the report's folder
 
@@ -121,16 +114,13 @@ def make_parser(command: str, description: str | None, experiments: Iterable[Exp
     add = parser.add_argument
     add("--data", type=Path, help="folder of the data sets")
     add("--quick", action="store_true", help="a tiny form on generated rows")
-    again = "measure all known cells again, or those that failed as a whole or in part; the old file is kept beside"
-    add("--again", nargs="?", const="all", choices=("all", "failed"), help=again)
+    add("--again", action="store_true", help="measure known cells again; the old file is kept beside the new one")
     add("--threads", type=number(), default=os.cpu_count() or 1, help="all cores by default")
     jobs = "cells measured side by side, where seconds are no figures; they share --threads. One for each thread by "
     add("--jobs", type=number(), help=f"{jobs}default, as far as memory allows")
     add("--output", type=Path, help=f"{RESULTS} by default, {QUICK_RESULTS} with --quick")
     for experiment in experiments:
-        group = parser.add_argument_group(experiment.name)
-        for option in experiment.options:
-            group.add_argument(f"--{option.name}", type=option.read, default=option, help=option.help)
+        experiment.add_options(parser)
     return parser
 
 
@@ -138,20 +128,12 @@ def make_plan(parser: argparse.ArgumentParser, words: Sequence[str] | None = Non
     """The plan of a command line, by default that of this process."""
     given = parser.parse_args(words)
     for name, value in vars(given).items():
-        if isinstance(value, Option):  # not given
-            setattr(given, name, value.quick if given.quick else value.whole)
         if isinstance(value, Path) and not value.is_dir() and (name == "data" or value.exists()):
             parser.error(f"--{name} must be a folder, got {str(value)!r}")
     jobs = given.jobs or max(1, min(given.threads, memory() // JOB_MEMORY))
     if jobs > given.threads:
         parser.error(f"--jobs must be at most --threads, {given.threads}, got {jobs}")
     return Plan(None if given.quick else given.data, given.quick, given.threads, jobs, given)
-
-
-def power_of_two(text: str) -> int:
-    if (value := int(text)) & (value - 1):
-        raise argparse.ArgumentTypeError(f"must be a power of two, as trees of a depth have leaves, got {value}")
-    return value
 
 
 def memory() -> int:

@@ -1,6 +1,6 @@
 """The paper's table of time costs: seconds of a boosting round, mean and deviation.
 
-    python -m benchmarks.paper.rounds --data FOLDER [--round-sets letter,aloi] [--round-seconds 10] [--round-size 256]
+    python -m benchmarks.paper.rounds --data FOLDER
     python -m benchmarks.paper.rounds --quick
 
 A cell is a set. Learners have models of the same size, K outputs or K leaves. Each has its own process; they take
@@ -19,12 +19,12 @@ from benchmarks.accuracy.sets import SPLIT_SEED
 from benchmarks.cells import Cell, Finding
 from benchmarks.data import Source
 from benchmarks.paper.accuracy.sets import find_sets, plan_sets
-from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels, main, power_of_two
+from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels, main
 from benchmarks.paper.figures import ROUND_SECONDS, ROUNDS
 from benchmarks.paper.figures import TITLES as PAPER_TITLES
 from benchmarks.peers import rounds as peers
 from benchmarks.peers.hosts import SEEDS
-from benchmarks.report import Row, bars, number
+from benchmarks.report import Row, bars
 from benchmarks.timing import Absent, Limits, Worker, ratio, take_turns
 
 TEXT = """\
@@ -36,13 +36,10 @@ them; the first has a column. A learner that needs more memory than a third of t
 others. Compare seconds within a row, not with the paper's: its machine, its settings and some of the sets are others
 (epsilon here is 4,000 rows of 100 columns). With C classes, trees grow C a round; gbun adds one network with C columns
 to its head."""
-SETS = ("letter", "epsilon", "news20_binary", "rcv1_binary", "aloi", "news20_multi", "book_crossing")
-QUICK_SETS = ("clicks", "classes")
-OPTIONS = (
-    Option("round-sets", None, None, str, f"some of {','.join(SETS)}"),
-    Option("round-seconds", 10.0, 0.5, number(float, 0.1), "of each learner on each set, 10 by default"),
-    Option("round-size", 256, 32, number(power_of_two, 2), "outputs of a network, leaves of a tree, 256 by default"),
-)
+SETS: tuple[str, ...] = ("letter", "epsilon", "news20_binary", "rcv1_binary", "aloi", "news20_multi", "book_crossing")
+QUICK_SETS: tuple[str, ...] = ("clicks", "classes")
+SECONDS, QUICK_SECONDS = 10.0, 0.5  # of each learner on each set
+SIZE, QUICK_SIZE = 256, 32  # outputs of a network, leaves of a tree; a power of two, as trees of a depth have leaves
 QUICK_ROUNDS = 10
 LEAST_ROUNDS = 3  # of each, however long they take: a mean without a deviation says little
 MEMORY, ALONE = 7 * 10**9, 20 * 10**9  # bytes for each, as all are alive at once; for a learner alone
@@ -55,9 +52,10 @@ FULL = "rounds: in full"
 
 def cells(plan: Plan) -> list[Cell]:
     """A cell for each set; sets that the folder does not have say so."""
-    seconds, size, rounds = plan.given.round_seconds, plan.given.round_size, QUICK_ROUNDS if plan.quick else ROUNDS
+    sets, seconds = plan.pick(SETS, QUICK_SETS), plan.pick(SECONDS, QUICK_SECONDS)
+    size, rounds = plan.pick(SIZE, QUICK_SIZE), plan.pick(ROUNDS, QUICK_ROUNDS)
     found = []
-    for one in plan_sets(plan, "--round-sets", plan.given.round_sets, QUICK_SETS if plan.quick else SETS):
+    for one in plan_sets(plan, sets):
         settings = {"data": one.name, "source": one.source, "bytes": one.size, "seconds": seconds, "size": size}
         settings |= {"threads": plan.threads, "memory": [MEMORY, ALONE], "rounds": [LEAST_ROUNDS, rounds]}
         run = partial(compare, one.name, plan.data, size, seconds, rounds, plan.threads)
@@ -171,7 +169,7 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Picture]:
     return draw_panels([fill] if rows else [], folder / "rounds.png", caption, 1.0 + 0.3 * len(rows))
 
 
-EXPERIMENT = Experiment("rounds", "Time per round", TEXT, cells, tables, draw, OPTIONS)
+EXPERIMENT = Experiment("rounds", "Time per round", TEXT, cells, tables, draw)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

@@ -1,6 +1,6 @@
 """Tables "KDD12.sub" and "KDD12" of the paper: the same rows on more and more workers.
 
-    python -m benchmarks.paper.scaling [--data FOLDER] [--quick] [--help]
+    python -m benchmarks.paper.scaling [--data FOLDER] [--quick]
 
 Workers are processes of this machine, each in a network namespace of its own, so that its bytes can be counted (see
 benchmarks.network): Linux, root and iproute2 are needed.
@@ -18,10 +18,10 @@ from benchmarks.cells import Cell, Finding
 from benchmarks.data import KDD12_FEATURES, KDD12_ROWS, SEED, Source, clicks, read
 from benchmarks.network.learners import KINDS, Team, run_team, settings_of, to_json
 from benchmarks.network.namespaces import missing
-from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels, main, memory
+from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels, main, memory
 from benchmarks.paper.figures import KDD12_ALL_FEATURES, KDD12_ALL_ROWS, SCALING_SECONDS
 from benchmarks.peers.hosts import MODULES, PACKAGES, SEEDS
-from benchmarks.report import COLOURS, Row, number, numbers, plot_line
+from benchmarks.report import COLOURS, Row, plot_line
 from benchmarks.timing import Absent, Failed, ratio
 
 TEXT = """The paper: Spark on 4 to 64 machines, KDD12.sub, and GBUN alone on all of KDD12, which neither peer could
@@ -52,40 +52,28 @@ QUICK_ROWS, QUICK_FEATURES = 20_000, 10_000
 KDD12 = "KDD12"
 ROW_BYTES, STEP = 1900, 4_000_000  # memory for a row of KDD12, on all workers together; rows
 RATE = 1e9  # bytes a second, the paper's network
+WORKERS, KDD12_WORKERS, QUICK_WORKERS = (1, 2, 4, 8, 16), (4, 16), (2,)
+SIZES, QUICK_SIZES = (64, 1024), (16,)  # K or leaves
+SECONDS, QUICK_SECONDS = 5.0, 0.5  # of rounds in each cell
 
 
-WORKERS = "numbers of workers, 1,2,4,8,16 by default; larger sizes and the real set have some of them"
-OPTIONS = (
-    Option("workers", [1, 2, 4, 8, 16], [2], numbers(), WORKERS),
-    Option("scaling-sizes", [64, 1024], [16], numbers(least=2), "K or leaves, 64,1024 by default"),
-    Option("scaling-rows", None, None, number(), "the first rows of each set only; all by default"),
-    Option("scaling-seconds", 5.0, 0.5, number(float, 0.1), "of rounds in each cell, 5 by default"),
-    Option("kdd12-workers", [4, 16], [2], numbers(), "4,16 by default"),
-    Option("kdd12-rows", None, QUICK_ROWS, number(), "as many as memory allows by default"),
-)
-
-
-def make_sources(plan: Plan, most_rows: int | None) -> dict[str, Rows]:
-    """By name; `most_rows` keeps the first ones only. The real set is there also where the folder lacks it, so that
-    reports list it among what was not run."""
+def make_sources(plan: Plan) -> dict[str, Rows]:
+    """By name. The real set is there also where the folder lacks it, so that reports list it among what was not run."""
     if why_not := missing():
         raise Failed(why_not)
-    rows = QUICK_ROWS if plan.quick else min(KDD12_ROWS, most_rows or KDD12_ROWS)
-    features = QUICK_FEATURES if plan.quick else KDD12_FEATURES
+    rows, features = plan.pick((KDD12_ROWS, KDD12_FEATURES), (QUICK_ROWS, QUICK_FEATURES))
     found: dict[str, Rows] = {GENERATED: (clicks(rows, features), {"rows": rows, "features": features})}
     if not plan.quick:
         n_bytes = sum(file.stat().st_size for file in (plan.data / REAL).glob("*")) if plan.data else 0
-        source = Source(REAL, partial(_read_first, plan.data, most_rows))
-        found[REAL] = source, {"rows": most_rows or "all", "bytes of files": n_bytes}
+        found[REAL] = Source(REAL, partial(_read_real, plan.data)), {"rows": "all", "bytes of files": n_bytes}
     return found
 
 
-def _read_first(folder: Path, most: int | None) -> tuple[Any, Any]:
+def _read_real(folder: Path) -> tuple[Any, Any]:
     try:
-        X, y = read(folder, REAL)
+        return read(folder, REAL)
     except FileNotFoundError as error:
         raise Absent(f"{REAL} is not in the data folder: {error.strerror}") from None
-    return X[:most], y[:most]
 
 
 def make_cell(
@@ -113,21 +101,22 @@ def make_cell(
 
 
 def cells(plan: Plan) -> list[Cell]:
-    given, smallest = plan.given, min(plan.given.scaling_sizes)
+    sizes, seconds = plan.pick(SIZES, QUICK_SIZES), plan.pick(SECONDS, QUICK_SECONDS)
+    workers, kdd12_workers = plan.pick(WORKERS, QUICK_WORKERS), plan.pick(KDD12_WORKERS, QUICK_WORKERS)
+    smallest = min(sizes)
     wanted: list[tuple[Rows, str, int, int]] = []
-    for (data, rows), size in product(make_sources(plan, given.scaling_rows).items(), given.scaling_sizes):
+    for (data, rows), size in product(make_sources(plan).items(), sizes):
         # All numbers of workers for the paper's first question, some for the rest: see TEXT.
         step = 4 if data == REAL else 1 if size == smallest else 2
         if data == GENERATED or size == smallest:
             # Learners one after the other, so that they meet the machine in the same state.
-            wanted += [(rows, learner, size, n) for n in given.workers[::step] for learner in KINDS]
-    n_rows = given.kdd12_rows or rows_that_fit(memory())
+            wanted += [(rows, learner, size, n) for n in workers[::step] for learner in KINDS]
+    n_rows = QUICK_ROWS if plan.quick else rows_that_fit(memory())
     n_features, peers = (KDD12_FEATURES, ()) if plan.quick else (KDD12_ALL_FEATURES, ("LightGBM", "XGBoost"))
     kdd12 = clicks(n_rows, n_features, KDD12), {"rows": n_rows, "features": n_features}
-    wanted += [(kdd12, "GBUN", smallest, n) for n in given.kdd12_workers]
+    wanted += [(kdd12, "GBUN", smallest, n) for n in kdd12_workers]
     # The peers on one worker, where nothing is held twice, and on the most.
-    wanted += [(kdd12, peer, smallest, n) for peer in peers for n in (1, max(given.kdd12_workers))]
-    seconds = given.scaling_seconds
+    wanted += [(kdd12, peer, smallest, n) for peer in peers for n in (1, max(kdd12_workers))]
     work = partial(measure_unlimited, seconds=seconds)
     return [
         make_cell(f"{n} workers", learner, size, rows, {"workers": n, "seconds": seconds}, work)
@@ -220,7 +209,7 @@ def label_panel(ax: Any, panel: tuple[Any, ...], label: str) -> None:
     ax.set_title(f"{panel[0]}, K or leaves = {panel[1]}")
 
 
-EXPERIMENT = Experiment("scaling", "More workers", TEXT, cells, tables, draw, OPTIONS)
+EXPERIMENT = Experiment("scaling", "More workers", TEXT, cells, tables, draw)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

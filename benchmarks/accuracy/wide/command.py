@@ -41,7 +41,7 @@ def main() -> None:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = str(args.threads)
         os.environ["TMPDIR"] = scratch
-        run(list(make_cells(args, store)), store, lambda: about, console, "all" if args.fresh else None)
+        run(list(make_cells(args, store)), store, lambda: about, console, args.fresh)
     known = [{**finding.settings, **finding.found} for finding in store.all()]
     parts = {part: [one for one in known if one["part"] == part] for part in PARTS}
     for part in args.parts:

@@ -12,6 +12,7 @@ columns), seeds give about the same model, and noise is that of test rows.
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from benchmarks.paper.accuracy.sets import PaperSet, plan_sets
 from benchmarks.paper.accuracy.spaces import LEARNERS, fixed_settings, space_of
 from benchmarks.paper.accuracy.tables import PROTOCOL, summarise, tables
 from benchmarks.paper.accuracy.tuning import GRID_SEED, RULES, STUDY_SEED, Tuning, follow_paper, tune
-from benchmarks.paper.experiment import Experiment, Option, Picture, Plan, draw_panels
+from benchmarks.paper.experiment import Experiment, Picture, Plan, draw_panels
 from benchmarks.report import COLOURS, names_of, number
 
 TEXT = """\
@@ -58,14 +59,8 @@ CAPTION = (
     "against the seconds of one thread since training began, with other cells running beside. gbun begins with its "
     "start, round 0. Boosters of the paper, on its sets and on book_crossing."
 )
-SECONDS = number(float, 0.1)
-OPTIONS = (
-    Option("sets", None, None, str, "some of the sets, such as letter,a9a; all that the folder has by default"),
-    Option("learners", None, None, names_of(LEARNERS), f"some of {','.join(LEARNERS)}"),
-    Option("budget", 30.0, 0.5, SECONDS, "seconds of tuning for each learner, 30 by default"),
-    Option("tabular-budget", 5.0, 0.5, SECONDS, "the same for tabular sets, 5 by default"),
-    Option("seeds", 3, 2, number(), "trainings that are judged on test rows, 3 by default"),
-)
+BUDGET, TABULAR_BUDGET, QUICK_BUDGET = 30.0, 5.0, 0.5  # seconds of tuning for each learner
+SEEDS, QUICK_SEEDS = 3, 2  # trainings that are judged on test rows
 QUICK_LEARNERS = {"clicks": ["gbun"], "friedman": ["gbun", "lightgbm"]}  # all of them on other sets
 CURVE_LEARNERS = ("gbun", "xgboost", "lightgbm")
 CURVE_SETS = (
@@ -74,14 +69,23 @@ CURVE_SETS = (
 )
 
 
+def add_options(parser: ArgumentParser) -> None:
+    sets = "some of the sets of accuracy, such as letter,a9a; all that the folder has by default"
+    parser.add_argument("--sets", type=lambda text: text.split(","), help=sets)
+    parser.add_argument("--learners", type=names_of(LEARNERS), help=f"some of {','.join(LEARNERS)}, for accuracy")
+    budget = f"seconds of tuning for each learner, {BUDGET:g} by default; tabular sets have {TABULAR_BUDGET:g}"
+    parser.add_argument("--budget", type=number(float, 0.1), help=budget)
+
+
 def cells(plan: Plan) -> list[Cell]:
     """Each learner tuned on each set, and gbun by the paper's protocol on each of the ten."""
     given, found = plan.given, []
-    for one in plan_sets(plan, "--sets", given.sets):
+    budget, tabular = given.budget or plan.pick(BUDGET, QUICK_BUDGET), plan.pick(TABULAR_BUDGET, QUICK_BUDGET)
+    for one in plan_sets(plan, given.sets):
         few = QUICK_LEARNERS.get(one.name) if plan.quick and not given.learners else None
         learners = few or given.learners or LEARNERS
-        cell = partial(_cell, plan, one, given.tabular_budget if one.tabular else given.budget * one.budgets)
-        found += [cell(learner, given.seeds) for learner in learners]
+        cell = partial(_cell, plan, one, tabular if one.tabular else budget * one.budgets)
+        found += [cell(learner, plan.pick(SEEDS, QUICK_SEEDS)) for learner in learners]
         if not one.tabular and not few and "gbun" in learners:
             found.append(cell(None, 1))
     return found
@@ -133,4 +137,6 @@ def _panel(findings: Sequence[Finding], against: str, ax: Any) -> None:
     ax.set_title(f"{findings[0].settings['data']}: test {findings[0].found['metric']}")
 
 
-EXPERIMENT = Experiment("accuracy", "Accuracy", TEXT, cells, tables, draw, OPTIONS, alone=False, summarise=summarise)
+EXPERIMENT = Experiment(
+    "accuracy", "Accuracy", TEXT, cells, tables, draw, add_options, alone=False, summarise=summarise
+)

@@ -203,17 +203,17 @@ def _size(files: Iterable[Path]) -> int:
     return sum(path.stat().st_size for path in files if path.is_file())
 
 
-def plan_sets(plan: Plan, option: str, names: str | None, default: Sequence[str] = ()) -> list[PaperSet]:
-    """The sets that an option names, or the default ones, or all. Sets that the folder lacks are among them, unless it
-    lacks all: then it is the wrong folder."""
+def plan_sets(plan: Plan, names: Sequence[str] | None = None) -> list[PaperSet]:
+    """The sets of these names, or all. Sets that the folder lacks are among them, unless it lacks all: then it is the
+    wrong folder."""
     if plan.data is None and not plan.quick:
         raise Absent("--data FOLDER with the data sets is needed, or --quick for generated rows")
     known = find_sets(plan.data)
     if all(one.missing for one in known.values()):
         raise Absent(f"--data must have some of {', '.join(known)}, got {str(plan.data)!r}, which has none of them")
-    wanted = default or [*known] if names is None else names.split(",")
+    wanted = [*known] if names is None else names
     if unknown := [name for name in wanted if name not in known]:
-        raise SystemExit(f"{option} must be some of {','.join(known)}, got {','.join(unknown)}")
+        raise SystemExit(f"--sets must be some of {','.join(known)}, got {','.join(unknown)}")
     return [known[name] for name in wanted]
 
 

@@ -162,19 +162,13 @@ def goals(boards: Sequence[Board]) -> list[Row]:
         data += [f"{reason}: {', '.join(names)}"] if names else []
     known = [board for board in ten if board.ours and board.peers and not board.untried]
     outright = sum(compare_all(board.ours, board.peers) == 1 for board in known if board.ours)
-    unknown = len(TEN) - sum(board.complete for board in ten)
-
-    def count(some: Sequence[Board]) -> int | None:
-        """None where sets on which not all have been run might decide."""
-        held = sum(board.held for board in some)
-        return None if held < LEAST_SETS <= held + unknown else held
-
+    all_run = sum(board.complete for board in ten) == len(TEN)  # otherwise the goals are not measured
     what = f"best of the four boosters, or within noise of it (best outright: {outright})"
-    rows = [goal("; ".join(data), what, count(ten) if known else None, least=LEAST_SETS)]
+    rows = [goal("; ".join(data), what, sum(board.held for board in ten) if all_run else None, least=LEAST_SETS)]
     if len(data) > 1:
         whole = [board for board in ten if not board.without]
         strict = f"the {len(whole)} sets on which all four boosters have a figure"
-        measured = count(whole) if whole else None
+        measured = sum(board.held for board in whole) if all_run else None
         rows.append(goal(strict, "the same where all four have a figure", measured, least=LEAST_SETS))
     return rows
 
