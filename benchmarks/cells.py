@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -72,7 +71,7 @@ def dump(findings: Iterable[Finding]) -> str:
 
 
 class Store:
-    """The findings of an experiment in a JSON file. The file is complete at any time; several processes may write."""
+    """The findings of an experiment in a JSON file. The file is complete at any time; one process writes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,24 +89,23 @@ class Store:
         return list({finding.name: finding for finding in self._findings.values()}.values())
 
     def put(self, finding: Finding) -> None:
-        self._replace({cell_key(finding)}, [finding])
+        self._findings.pop(cell_key(finding), None)  # the latest is the last
+        self._findings[cell_key(finding)] = finding
+        self._write()
 
     def forget(self, findings: Collection[Finding]) -> None:
         """Remove findings that are to be measured again; the file as it was is kept with the ending .old.json."""
         if findings:
             shutil.copyfile(self.path, self.path.with_suffix(".old.json"))
-            self._replace(set(map(cell_key, findings)), [])
+            for finding in findings:
+                del self._findings[cell_key(finding)]
+            self._write()
 
-    def _replace(self, keys: Collection[str], findings: Sequence[Finding]) -> None:
-        """Only one process writes at a time, after it has read what the others have written."""
+    def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            self._findings = {key: finding for key, finding in self._read().items() if key not in keys}
-            self._findings |= {cell_key(finding): finding for finding in findings}
-            part = self.path.with_suffix(".part")
-            part.write_text(dump(self._findings.values()))
-            part.replace(self.path)
+        part = self.path.with_suffix(".part")
+        part.write_text(dump(self._findings.values()))
+        part.replace(self.path)
 
     def _read(self) -> dict[str, Finding]:
         try:

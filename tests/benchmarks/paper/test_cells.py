@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from benchmarks.cells import Absent, Cell, Finding, NotRun, Store, run, side_by_side
+from benchmarks.cells import Absent, Cell, NotRun, Store, run, side_by_side
 from benchmarks.paper.experiment import Experiment, Picture, main
 from benchmarks.report import number, numbers
 from benchmarks.timing import Failed
@@ -151,13 +152,6 @@ def test_the_file_is_complete_whenever_the_process_ends(bench, monkeypatch):
     assert Store(bench.path).all() == known
 
 
-def test_two_processes_may_write_to_one_file(tmp_path):
-    stores = [Store(tmp_path / "bench.json") for _ in range(2)]
-    for i in range(20):
-        stores[i % 2].put(Finding(f"cell {i}", {}, 1.0, {}))
-    assert len(Store(tmp_path / "bench.json").all()) == 20
-
-
 @pytest.mark.parametrize("name", ["cells", "report", "paper.page", "paper.rounds", "paper.scaling"])
 def test_examples(name):
     assert doctest.testmod(import_module(f"benchmarks.{name}")).failed == 0
@@ -263,39 +257,32 @@ def test_code_without_git_is_unknown(monkeypatch):
     assert report.code() is None
 
 
-class TestSideBySide:
-    def cells(self, barrier):
-        def work(i):
-            if barrier is not None:
-                barrier.wait(10)  # ends only where another cell runs at the same time
-            if i == 2:
-                raise Absent("not installed")
-            return {"value": i}
+def test_cells_side_by_side_have_the_findings_of_cells_in_turn(tmp_path):
+    both, path = threading.Barrier(2), tmp_path / "kept.json"
 
-        return [Cell(f"cell {i}", {"i": i}, lambda i=i: work(i)) for i in range(4)]
+    def measure(i):
+        both.wait(10)  # ends only where another cell runs at the same time
+        return {"value": i}
 
-    def test_findings_are_those_of_cells_in_turn_and_are_kept(self, tmp_path):
-        console, store = Console(file=io.StringIO()), Store(tmp_path / "kept.json")
-        found = run(self.cells(threading.Barrier(2)), store, dict, console, jobs=2)
-        wanted = [({"value": i}, "") if i != 2 else ({}, "not installed") for i in range(4)]
-        assert [(one.found, one.failed) for one in found] == wanted
-        again = run(self.cells(None), Store(store.path), dict, console, jobs=2)
-        assert [one for one in again if not one.failed] == [one for one in found if not one.failed]
-        assert [one.failed for one in again if one.failed] == ["not installed"]  # tried once more: it is not kept
+    cells = [Cell(f"cell {i}", {"i": i}, partial(measure, i)) for i in range(4)]
+    found = run(cells, Store(path), dict, Console(file=io.StringIO()), jobs=2)
+    assert [one.found for one in found] == [{"value": i} for i in range(4)]
+    assert sorted(Store(path).all(), key=lambda one: one.name) == found
 
-    def test_after_an_error_what_is_running_ends_and_nothing_more_begins(self):
-        both, begun = threading.Barrier(2), []
 
-        def work(i):
-            begun.append(i)
-            both.wait(10)
-            if i == 0:
-                raise ZeroDivisionError
-            time.sleep(0.2)  # the error is known long before
-            return i
+def test_after_an_error_what_is_running_ends_and_nothing_more_begins():
+    both, begun = threading.Barrier(2), []
 
-        results = side_by_side(work, range(20), 2)
-        assert next(results) == 1
-        with pytest.raises(ZeroDivisionError):
-            next(results)
-        assert set(begun) == {0, 1}
+    def work(i):
+        begun.append(i)
+        both.wait(10)
+        if i == 0:
+            raise ZeroDivisionError
+        time.sleep(0.2)  # the error is known long before
+        return i
+
+    results = side_by_side(work, range(20), 2)
+    assert next(results) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert set(begun) == {0, 1}
