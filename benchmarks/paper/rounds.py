@@ -30,12 +30,12 @@ from benchmarks.timing import Absent, Limits, Worker, ratio, take_turns
 TEXT = """\
 The paper gives the mean and the deviation of the seconds of 300 rounds, with settings tuned for each learner, on 24
 cores and a graphics card. Here gbun begins with a constant, as there, and has K outputs, LightGBM has K leaves and
-XGBoost trees of depth log2 K, on the given threads and without a graphics card. Learners take turns, a round each, for
-the same seconds or 300 rounds, three at least. The first two rounds, in which they build structures, are not among
-them; the first has a column. A learner that needs more memory than a third of the machine's is measured alone after the
-others. Compare seconds within a row, not with the paper's: its machine, its settings and some of the sets are others
-(epsilon here is 4,000 rows of 100 columns). With C classes, trees grow C a round; gbun adds one network with C columns
-to its head."""
+XGBoost trees of depth log2 K, without a graphics card. Learners take turns, a round each, for the same seconds or 300
+rounds, but at least three. The first two rounds, in which they build structures, are not counted; the first has a
+column. A learner that needs more memory than a third of the machine's is measured alone after the others. Compare
+seconds within a row, not with the paper's: its machine, its settings and some of its sets are different (epsilon here
+has 4,000 rows of 100 columns). With C classes, the peers grow C trees a round; gbun adds one network whose head has C
+columns."""
 SETS: tuple[str, ...] = ("letter", "epsilon", "news20_binary", "rcv1_binary", "aloi", "news20_multi", "book_crossing")
 QUICK_SETS: tuple[str, ...] = ("clicks", "classes")
 SECONDS, QUICK_SECONDS = 10.0, 0.5  # of each learner on each set

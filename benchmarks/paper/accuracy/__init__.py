@@ -29,22 +29,22 @@ from benchmarks.report import COLOURS, names_of, number
 
 TEXT = """\
 The paper tunes GBUN, XGBoost and LightGBM by grid search over model size, shrinkage and L2 penalty with 300 rounds. It
-prints the best score on test rows over all rounds and settings. Here each learner, CatBoost and a linear model too, has
-the same seconds of an Optuna study, judged on a fifth of the training rows; the first trial has the learner's defaults.
-The best settings are trained on all training rows with several seeds and judged on test rows: AUC for two classes,
-accuracy for more, R2 for regression.
+prints the best score on test rows over all rounds and settings. Here every learner, also CatBoost and a linear model,
+gets an Optuna study of the same seconds, judged on a fifth of the training rows; the first trial has the learner's
+defaults. The best settings are trained on all training rows with several seeds and judged on test rows: AUC for two
+classes, accuracy for more, R2 for regression.
 
-A trial may take half of the budget, and as much again for its last round. It counts with its best round, and its
-settings are trained on all rows for that number of rounds. A learner without a round by then has no figure. So where a
-round takes long, a figure is that of the rounds there was time for, not of what the learner could reach: the table has
-their number, and "python -m benchmarks.accuracy --wide" has the defaults of each learner with more time. Cells have a
+A trial may take half of the budget, and as much again for its last round. Its best round counts, and its settings are
+trained on all rows for that number of rounds. A learner without a round by then has no figure. So where a round takes
+long, a figure is that of the rounds there was time for, not of what the learner could reach: the table has their
+number, and "python -m benchmarks.accuracy --wide" measures the defaults of each learner with more time. Cells have a
 thread each, and as many run side by side as the machine has cores and memory for, which affects the seconds of the
 curves. XGBoost is called by xgboost.train with a DMatrix that its trials share, because its estimator takes many times
-as long to judge wide rows. LightGBM gets force_row_wise on sparse rows, which it otherwise finds out in seconds.
-LightGBM's and CatBoost's data sets depend on what is tuned, or are made quickly, and are made for each trial.
+as long to judge wide rows. LightGBM gets force_row_wise on sparse rows, which would otherwise take it seconds to find
+out. The data sets of LightGBM and CatBoost depend on what is tuned, or are made quickly, and are made for each trial.
 
 "Within noise" is a paired test: of the difference of two learners on each test row, for AUC by the method of DeLong,
-and of the deviation over seeds. What another study, another validation fifth or more seconds would change is not in it.
+and of the deviation over seeds. It does not cover what another study, another validation set or more time would change.
 A booster without a figure for want of time or memory counts as behind; the count of sets where all have one is a goal
 of its own. Seeds are 0 for the study and 0, 1, 2 for the trainings and their order of rows.
 
