@@ -4,8 +4,8 @@
 
 Cells that were measured before are not measured again. An experiment that cannot be run here says why in the report.
 After an error the others are run, and no report is written. A folder without data sets ends the command at once. --only
-and --no-run restrict what is measured, never what is reported. The report is README.md with pictures and with
-summaries of the findings as JSON beside it.
+and --no-run restrict what is measured, not what is reported; --sets and --learners restrict both, so give them another
+--report. The report is README.md with pictures and with summaries of the findings as JSON beside it.
 """
 
 from __future__ import annotations
