@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import socket
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +121,12 @@ def test_the_first_worker_fails_and_the_others_get_the_cause():
     outcomes = InThreads(3).work([batches[:2], batches[2:7], batches[7:]], job(parameters=parameters))
     assert "ZeroDivisionError" in [o.error["kind"] for o in outcomes]
     assert all("of the user's" in o.error["text"] for o in outcomes)
+
+
+def test_workers_need_no_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    batches = dense_batches()
+    assert [o.error for o in InThreads(2).work([batches[:4], batches[4:]], job())] == [None, None]
 
 
 def test_no_worker_waits_for_one_that_cannot_open_its_store(monkeypatch):
