@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import socket
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -124,7 +123,8 @@ def test_the_first_worker_fails_and_the_others_get_the_cause():
 
 
 def test_workers_need_no_torch(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
+    for module in ("arrays", "distributed", "launcher"):
+        monkeypatch.setattr(f"gbun.{module}.load_torch", lambda purpose: pytest.fail(f"{purpose} needs torch"))
     batches = dense_batches()
     assert [o.error for o in InThreads(2).work([batches[:4], batches[4:]], job())] == [None, None]
 
