@@ -1,9 +1,9 @@
-"""Is another version of gbun faster or slower? Two checkouts take turns, one boosting round or one prediction each.
+"""Is another version of gbun faster or slower? Two checkouts take turns, some boosting rounds or one prediction each.
 
     git worktree add ../before REVISION
     python -m benchmarks.versions --before ../before [--turns 60] [--only "dense"] [--output results/versions]
 
-Each version trains in a process of its own. A callback stops it after every round until it is its turn again, and the
+Each version trains in a process of its own. A callback stops it after its rounds until it is its turn again, and the
 order of the two changes from turn to turn, so that both meet the same noise. Reported is the median over turns of
 after / before, with its 95 % interval (bootstrap), and the ratio of the shortest times.
 """
@@ -41,20 +41,24 @@ def make_dense(n_rows: int, n_classes: int) -> Rows:
 
 
 class TakeTurns(Callback):
-    """Reports the seconds of each round, and waits for the other version after it."""
+    """Reports the seconds of a round, and waits for the other version after it; a turn has `n` rounds."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
 
     def after_start(self, training: Any, report: Any) -> None:
         self.began = wait_for_turn()
 
     def after_round(self, training: Any, report: Any) -> bool:
-        tell(perf_counter() - self.began)
-        self.began = wait_for_turn()
+        if (report.round + 1) % self.n == 0:
+            tell((perf_counter() - self.began) / self.n)
+            self.began = wait_for_turn()
         return False
 
 
-def boost(rows: Callable[[], Rows], **params: Any) -> None:
+def boost(rows: Callable[[], Rows], rounds_a_turn: int = 1, **params: Any) -> None:
     params = {"objective": "logistic", "init": "constant", "n_jobs": THREADS, **params}
-    gbun.train(params, rows(), 100_000, callbacks=[TakeTurns()], task="classification")
+    gbun.train(params, rows(), 100_000, callbacks=[TakeTurns(rounds_a_turn)], task="classification")
 
 
 def predict(rows: Callable[[], Rows]) -> None:
@@ -89,10 +93,10 @@ CASES: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
     "dense 200k x 50, K=64": (boost, {"rows": lambda: make_dense(200_000, 2), "n_neurons": 64}),
     "dense 20k x 50, 26 classes, K=256": (
         boost,
-        {"rows": lambda: make_dense(20_000, 26), "n_neurons": 256, "objective": "multinomial"},
+        {"rows": lambda: make_dense(20_000, 26), "n_neurons": 256, "objective": "softmax"},
     ),
-    "dense 300 x 50, K=16": (boost, {"rows": lambda: make_dense(300, 2), "n_neurons": 16}),
-    "dense 4,000 x 50, K=64": (boost, {"rows": lambda: make_dense(4_000, 2), "n_neurons": 64}),
+    "dense 300 x 50, K=16": (boost, {"rows": lambda: make_dense(300, 2), "n_neurons": 16, "rounds_a_turn": 50}),
+    "dense 4,000 x 50, K=64": (boost, {"rows": lambda: make_dense(4_000, 2), "n_neurons": 64, "rounds_a_turn": 10}),
     "prediction, clicks 300k, 20 x K=64": (predict, {"rows": lambda: clicks(300_000).load()}),
     "prediction, dense 200k x 50, 20 x K=64": (predict, {"rows": lambda: make_dense(200_000, 2)}),
     "two workers, clicks 300k, K=64": (boost_on_workers, {"K": 64}),
@@ -124,7 +128,10 @@ class Version:
         assert self.process.stdout is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
-        return float(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit("a version ended before its turn; its error is above")
+        return float(line)
 
     def __enter__(self) -> Version:
         return self
@@ -172,7 +179,9 @@ def main() -> None:
     parser = report.make_parser("versions", __doc__, "results/versions", data=False)
     parser.add_argument("--before", type=Path, help="a checkout of the other version")
     parser.add_argument("--turns", type=int, default=60, help="of each case; a tenth where a turn is a whole training")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument(
+        "--only", default=[""], nargs="+", metavar="WORDS", help="cases whose name contains one of these"
+    )
     parser.add_argument("--serve", choices=CASES, help="used by this program for its own children")
     args = parser.parse_args()
     if args.serve:
@@ -186,7 +195,7 @@ def main() -> None:
 
 def compare_all(args: argparse.Namespace) -> None:
     rows, here = [], Path(__file__).parent.parent
-    for case in [case for case in CASES if args.only in case]:
+    for case in [case for case in CASES if any(words in case for words in args.only)]:
         turns = max(args.turns // 10, 3) if CASES[case][0] is boost_on_workers else args.turns
         seconds = np.array(list(track(take_turns(args.before, here, case, turns), case, turns, transient=True)))
         rows.append(compare(case, seconds))
