@@ -96,6 +96,8 @@ def evaluate(run: Training) -> Evaluations:
 
 def broadcast_update(run: Training, over: bool, updates: Sequence[RoundUpdate]) -> list[RoundUpdate] | None:
     """Send what the root decided to all workers; elsewhere, updates have the right shapes only. None: it is over."""
+    if run.collective.size == 1:  # nobody to send to: a short round would spend its time on packing
+        return None if over else list(updates)
     local = [array for update in updates for array in update.arrays]
     packed = b"".join([bytes([over]), *(array.tobytes() for array in local)])
     received = run.collective.broadcast(np.frombuffer(packed, dtype=np.uint8)).tobytes()
