@@ -202,7 +202,8 @@ class LbfgsDescent:
     """Directions of L-BFGS from sums over all workers' rows, on the root only.
 
     If every worker chose for itself, processors that differ in a last bit could make one stop while others wait for it.
-    The inverse Hessian is a diagonal, corrected by the last steps and the changes of the gradient.
+    The inverse Hessian is a diagonal, corrected by the last steps and the changes of the gradient. Both are kept in
+    units of the first gradient and the first step, so that neither float32 nor `round_coarsely` sees the unit of y.
     """
 
     def __init__(self, curvature: FloatArray, free_intercept: bool) -> None:
@@ -217,6 +218,7 @@ class LbfgsDescent:
         self.penalty, self.tolerance = (l2 * self.unit * penalised)[:, None], tolerance
         scale = self.curvature[:, None] + self.penalty
         self.inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0)
+        self.gradient_unit = self.step_unit = 0.0  # not known yet
         if not self.free_intercept:
             self.inverse[-1] = 0.0
         # In float32: a line search follows anyway, and a step reads and writes little else.
@@ -229,15 +231,32 @@ class LbfgsDescent:
         """Return the next direction, of the shape of theta; zeros if the fit has converged."""
         before, self.gradient = self.gradient, sums + self.penalty * theta
         stop = np.zeros(theta.shape, dtype=MEMBERSHIP)
-        if before is not None and not self._add_pair(self.step, self.gradient - before):
+        if before is None:
+            self.gradient_unit = float(np.linalg.norm(self.gradient)) or 1.0
+            self.step_unit = float(np.linalg.norm(self.inverse * self.gradient)) or 1.0
+        elif not self._add_pair(self.step / self.step_unit, (self.gradient - before) / self.gradient_unit):
             return stop
         size = float(np.sqrt(np.vdot(self.gradient, self.inverse * self.gradient)))
         self.first_size = size if self.first_size is None else self.first_size
         if not size > self.tolerance * self.first_size:
             return stop
-        direction = -self._apply_inverse(self.gradient)
+        direction = self._find_direction(self.gradient)
+        if not np.isfinite(direction).all():  # the pairs of steps and changes are of no use any more
+            self.pairs.clear()
+            self.scale = 1.0
+            direction = self._find_direction(self.gradient)
+        if not np.isfinite(direction).all():
+            raise ValueError(
+                "the linear start has no finite step: y, or the weights, are too large or too small for float32; scale "
+                "y to values between 1e-30 and 1e30, or use init='constant'"
+            )
         self.slope = float(np.vdot(self.gradient, direction.astype(SUM)))
         return direction
+
+    def _find_direction(self, gradient: FloatArray) -> FloatArray:
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks
+            direction = -self._apply_inverse(gradient / self.gradient_unit).astype(SUM)
+            return np.asarray(direction * self.step_unit, dtype=MEMBERSHIP)
 
     def penalty_along(self, direction: FloatArray, theta: FloatArray) -> tuple[float, float]:
         """Return what the penalty adds to the slope at 0, and to the curvature."""
@@ -250,9 +269,12 @@ class LbfgsDescent:
         product = float(np.vdot(step, change))
         if not product > 0.0:
             return False
-        self.scale = product / float(np.vdot(change, self.inverse * change))
+        self.scale = product / float(np.vdot(change, self._inverse_in_units() * change))
         self.pairs.append((step.astype(MEMBERSHIP), change, 1.0 / product))
         return True
+
+    def _inverse_in_units(self) -> FloatArray:
+        return self.inverse * (self.gradient_unit / self.step_unit)
 
     def _apply_inverse(self, gradient: FloatArray) -> FloatArray:
         """Multiply the gradient by the inverse Hessian, by the two-loop recursion."""
@@ -260,7 +282,7 @@ class LbfgsDescent:
         for step, change, rho in reversed(self.pairs):
             weights.append(np.float32(rho * np.vdot(step, q)))
             q -= weights[-1] * change
-        q *= self.inverse * self.scale
+        q *= self._inverse_in_units() * self.scale
         for (step, change, rho), weight in zip(self.pairs, reversed(weights), strict=True):
             q += (weight - np.float32(rho * np.vdot(change, q))) * step
         return q

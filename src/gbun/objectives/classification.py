@@ -13,12 +13,15 @@ from gbun.dtypes import FloatArray
 from gbun.objectives.base import Objective, Scores, as_columns, weighted_mean
 
 MIN_CURVATURE = 0.05  # see Softmax
+LEAST_CURVATURE = 1e-6  # of a row that is classified with certainty
 MIN_PROBABILITY = 1e-12  # a class that no row has would start at -infinity
 
 
 @dataclass(frozen=True)
 class Logistic(Objective):
     """Two classes, y in {0, 1}: loss = log(1 + e^s) - y s;  g = q - y, h = q (1 - q), q = 1 / (1 + e^-s).
+
+    h is at least 1e-6, so that steps stay bounded where classes can be separated.
 
     >>> Logistic().derivatives(np.array([1.0]), np.array([[0.0]]), np.array([1.0]))
     (array([[-0.5]]), array([0.25]))
@@ -32,7 +35,7 @@ class Logistic(Objective):
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         q = self.response(scores)
-        return (q - as_columns(y)) * weight[:, None], (q * (1.0 - q))[:, 0] * weight
+        return (q - as_columns(y)) * weight[:, None], _bounded_curvature(q)[:, 0] * weight
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         mean = weighted_mean(as_columns(y), weight, collective).clip(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
@@ -71,7 +74,7 @@ class MultiLogistic(_MaybeSharedHessian, Logistic):
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         q = self.response(scores)
-        h = 0.25 * weight if self.shared else q * (1.0 - q) * weight[:, None]
+        h = 0.25 * weight if self.shared else _bounded_curvature(q) * weight[:, None]
         return (q - as_columns(y)) * weight[:, None], h
 
     def derivatives_along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
@@ -108,7 +111,7 @@ class Softmax(_MaybeSharedHessian):
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         q, xp = _probabilities(scores), namespace(scores)
-        spread = q * (1.0 - q)
+        spread = _bounded_curvature(q)
         h = xp.max(spread, axis=1).clip(min=MIN_CURVATURE) * weight if self.shared else spread * weight[:, None]
         q[target_index(y)] -= 1.0
         return q * weight[:, None], h
@@ -126,6 +129,11 @@ class Softmax(_MaybeSharedHessian):
 
     def response(self, scores: Scores) -> Array:
         return _exp_and_normalise(scores - _row_max(scores))
+
+
+def _bounded_curvature(q: Array) -> Array:
+    """Return q (1 - q), or a little more: without a penalty, rows that are certain would make steps of any length."""
+    return (q * (1.0 - q)).clip(min=LEAST_CURVATURE)
 
 
 def _probabilities(scores: Scores) -> Array:

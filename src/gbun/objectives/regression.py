@@ -12,6 +12,7 @@ from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
 from gbun.objectives.base import Objective, Scores, as_columns, bisect, mean_and_spread, weighted_mean
 
+TIE = 1e-7  # of epsilon: residuals of the quantile loss that count as 0
 MAX_LOG = 50.0  # under a log link, scores are clipped to +-50: exp(50) is beyond any rate that can be learnt
 
 
@@ -117,7 +118,8 @@ class Quantile(Objective):
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         r = scores - as_columns(y)
         h = 0.5 / (abs(r) + (1.0 if self.epsilon is None else self.epsilon))
-        above = namespace(r).astype(r >= 0.0, r.dtype)
+        # The start is the target of a row, up to rounding: the last bit must not decide on which side that row is.
+        above = namespace(r).astype(r >= -TIE * (1.0 if self.epsilon is None else self.epsilon), r.dtype)
         return (above - self.quantile) * weight[:, None], h[:, 0] * weight
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
