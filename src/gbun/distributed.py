@@ -27,7 +27,7 @@ from gbun.collectives.async_collective import run_in_thread, wait_with_checks
 from gbun.collectives.channels import make_secret, read_secret
 from gbun.collectives.health import Health, clone_store
 from gbun.collectives.links import Links, find_local_address
-from gbun.collectives.store import Store, wait_for_keys
+from gbun.collectives.store import Store, close_store, wait_for_keys
 from gbun.collectives.tree import TreeCollective
 from gbun.collectives.wire import FORMATS
 from gbun.config import Parameters
@@ -140,12 +140,13 @@ def workers(group: Any = None, timeout: float = TIMEOUT, transport: str = "float
         )
     group = dist.group.WORLD if group is None else group
     ranks = dist.get_process_group_ranks(group)
-    store = dist.PrefixStore(_make_job_name(ranks, group.group_name), dist.distributed_c10d._get_default_store())
+    job = _make_job_name(ranks, group.group_name)
+    store = dist.PrefixStore(job, dist.distributed_c10d._get_default_store())
     by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store_owner = "torchrun" if by_torchrun else os.environ.get(STORE_OWNER_VARIABLE, "worker 0")
     rank, size = ranks.index(dist.get_rank()), len(ranks)
     secret = read_secret(os.environ.get(SECRET_VARIABLE))
-    with connect_workers(store, rank, size, timeout, transport, store_owner, secret=secret) as collective:
+    with connect_workers(store, rank, size, timeout, transport, store_owner, secret=secret, job=job) as collective:
         yield collective
 
 
@@ -160,32 +161,33 @@ def connect_workers(
     *,
     host: str | None = None,
     secret: bytes | None = None,
+    job: str = "",
 ) -> Iterator[AsyncCollective]:
     """Connect workers that share a key-value store, kept by `store_owner`, for one training.
 
     `host` is the address at which the others reach this worker, found out if it is None. `secret` is that of the job;
-    if it is None, whoever can read the store knows it.
+    if it is None, whoever can read the store knows it. `job` distinguishes trainings with the same secret.
     """
     is_time = isinstance(timeout, Real) and timeout > 0
     # Clones have connections of their own: a client that waits blocks all other calls.
     health = Health(clone_store(store, store_owner), rank, size, timeout if is_time else TIMEOUT, store_owner)
-    links, collective = Links(rank, size), None
+    links, collective, meeting_place = Links(rank, size, job), None, None
     try:  # the other workers learn of wrong arguments, too
         if not is_time:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         if transport not in FORMATS:
             raise ValueError(f"transport must be one of {', '.join(FORMATS)}, got {transport!r}")
-        host = find_local_address(os.environ.get("MASTER_ADDR")) if host is None else host
+        host = find_local_address(os.environ.get("MASTER_ADDR") or _store_host(store)) if host is None else host
         meeting_place = clone_store(store, store_owner)
 
         def connect() -> None:
-            links.connect(meeting_place, host, secret or _share_secret(meeting_place, rank), timeout)
+            links.connect(meeting_place, host, secret or _share_secret(meeting_place, links), timeout)
 
         try:
             wait_with_checks(run_in_thread(connect), health.check)
         except (RuntimeError, OSError) as error:  # a worker that failed before has closed its connections
             raise health.explain_connection_error(error) from error
-        collective = AsyncCollective(TreeCollective(links, health.lost), transport, health.check)
+        collective = AsyncCollective(TreeCollective(links, health.explain_lost_peer), transport, health.check)
         yield collective
         collective.sum(np.zeros(1))  # no worker leaves before all are done
     except BaseException as error:
@@ -195,14 +197,23 @@ def connect_workers(
         if collective is not None:
             collective.close()
         links.close()
+        if meeting_place is not None:
+            close_store(meeting_place)
         health.end()
 
 
-def _share_secret(store: Store, rank: int) -> bytes:
+def _store_host(store: Any) -> str | None:
+    """Return the host of a store of torch that is on a network, which this worker reaches by its own address."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return getattr(store, "host", None)
+
+
+def _share_secret(store: Store, links: Links) -> bytes:
     """Return a secret that rank 0 draws and leaves in the store."""
-    if rank == 0:
+    if links.rank == 0:
         store.set("secret", make_secret().hex())
-    wait_for_keys(store, ["secret"])
+    wait_for_keys(store, ["secret"], lambda: links.closed)
     return bytes.fromhex(store.get("secret").decode())
 
 

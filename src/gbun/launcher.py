@@ -9,11 +9,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import connection, get_all_start_methods, get_context, parent_process
 from multiprocessing.reduction import ForkingPickler
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from gbun.arrays import load_torch
 from gbun.collectives import WorkerError
@@ -22,13 +23,14 @@ from gbun.collectives.channels import make_secret
 from gbun.kernels.threads import thread_count
 
 TIMEOUT = 300.0  # seconds of silence after which a worker counts as failed
-STORE_OWNER_VARIABLE = "GBUN_STORE_KEEPER"
+STORE_OWNER_VARIABLE = "GBUN_STORE_OWNER"
 SECRET_VARIABLE = "GBUN_SECRET"
 CONNECT_TIMEOUT = 60.0  # seconds, at least, for the first answer of a store on a busy machine
 GRACE = 10.0  # seconds for workers to end by themselves after one of them failed
 
 
-class WorkerPlace(NamedTuple):
+@dataclass(frozen=True)
+class WorkerPlace:
     """The place of a worker in its process group, and the store by which it joins the group."""
 
     rank: int
@@ -36,7 +38,7 @@ class WorkerPlace(NamedTuple):
     port: int
     n_threads: int
     timeout: float
-    secret: str
+    secret: str = field(repr=False)
 
 
 def launch(

@@ -81,8 +81,9 @@ class Pipeline:
     def _refine_metrics(self) -> None:
         """Let metrics that are made of histograms look more closely where it matters."""
         for evaluation, metrics in self.evaluated:
+            compared = evaluation.targets_and_response(self.run.objective)
             for metric in metrics:
-                sums = metric.sums(*evaluation.targets_and_response(self.run.objective))
+                sums = metric.sums(*compared)
                 total = self.collective.sum(sums, root=0)
                 hint = metric.make_hint(total) if self.collective.rank == 0 else np.zeros(metric.hint_length)
                 metric.apply_hint(self.collective.broadcast(hint))
@@ -100,8 +101,9 @@ class Pipeline:
             self.diagonal = sums.diagonal
             message.add(sums.pack_gram(), form).add(sums.B, form).add(sums.curvature).add(self.next_sums)
         for evaluation, metrics in self.evaluated:
+            compared = evaluation.targets_and_response(run.objective)
             for metric in metrics:
-                message.add(metric.sums(*evaluation.targets_and_response(run.objective)))
+                message.add(metric.sums(*compared))
         sent = self.collective.start_sum(message.vector, root=0, wire=message.wire)
         if t < self.last:
             self.next_sums = self._forward(t + 2)

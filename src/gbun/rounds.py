@@ -88,10 +88,11 @@ def find_step_length(run: Training, head: FloatArray) -> float:
 
 def evaluate(run: Training) -> Evaluations:
     """Compute each metric on each evaluation set, over the rows of all workers."""
-    return {
-        e.name: {m.name: m.evaluate(*e.targets_and_response(run.objective), run.collective) for m in run.metrics}
-        for e in run.evaluations
-    }
+    values = {}
+    for e in run.evaluations:
+        y, response, weight = e.targets_and_response(run.objective)
+        values[e.name] = {m.name: m.evaluate(y, response, weight, run.collective) for m in run.metrics}
+    return values
 
 
 def broadcast_update(run: Training, over: bool, updates: Sequence[RoundUpdate]) -> list[RoundUpdate] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -26,9 +27,9 @@ def pair():
     """The two ends of a channel, and the sockets below them."""
     sockets = socket.socketpair()
     ends = {}
-    server = threading.Thread(target=lambda: ends.update(server=Channel(sockets[1], SECRET, server=True)))
+    server = threading.Thread(target=lambda: ends.update(server=Channel(sockets[1], SECRET, "test", None, PATIENCE)))
     server.start()
-    ends["client"] = Channel(sockets[0], SECRET, server=False)
+    ends["client"] = Channel(sockets[0], SECRET, "test", "a client", PATIENCE)
     server.join()
     yield ends["client"], ends["server"], *sockets
     for end in sockets:
@@ -68,7 +69,7 @@ def test_changed_message_is_refused(pair, forge):
     client.send(b"sums of a round")
     sent = server_end.recv(1000)
     client_end.sendall(forge(sent))
-    with pytest.raises(AuthenticationError):
+    with pytest.raises(ConnectionError, match=r"was changed on its way|expected at most"):
         server.receive(100)
 
 
@@ -93,7 +94,7 @@ def test_message_cannot_be_repeated_left_out_or_sent_back(pair):
 def test_length_is_limited_before_anything_is_allocated(pair):
     client, server, *_ = pair
     client.send(b"x" * 101)
-    with pytest.raises(AuthenticationError, match="101 bytes came, expected at most 100"):
+    with pytest.raises(ConnectionError, match="101 bytes came, expected at most 100"):
         server.receive(100)
 
 
@@ -110,8 +111,10 @@ def test_client_does_not_talk_to_a_server_without_the_secret():
     stranger.close()
 
 
-def test_strangers_do_not_keep_workers_out(server):
-    silent = [socket.create_connection(server.address) for _ in range(channels.MAX_HANDSHAKES - 1)]
+def test_strangers_do_not_keep_workers_out(server, monkeypatch):
+    """The oldest stranger is dropped when there are too many; noise is dropped at once."""
+    monkeypatch.setattr(channels, "MAX_HANDSHAKES", 8)
+    silent = [socket.create_connection(server.address) for _ in range(20)]
     noisy = socket.create_connection(server.address)
     noisy.sendall(os.urandom(10_000))
     with suppress(ConnectionResetError):  # or the stream ends after the server's nonce
@@ -124,12 +127,56 @@ def test_strangers_do_not_keep_workers_out(server):
         connection.close()
 
 
-def test_silent_strangers_are_dropped(monkeypatch):
-    monkeypatch.setattr(channels, "HANDSHAKE_SECONDS", 0.01)
-    listener = Listener(HOST, SECRET, lambda hello, channel: None)
-    with socket.create_connection(listener.address) as silent:
-        while silent.recv(1000):  # ends when the listener has dropped it
-            pass
+def test_honest_clients_that_are_dropped_try_again(server, monkeypatch):
+    monkeypatch.setattr(channels, "MAX_HANDSHAKES", 1)
+    monkeypatch.setattr(channels, "REFUSALS", 1000)
+    monkeypatch.setattr(channels, "RETRY_SECONDS", 0.01)
+    keys = [f"{i}" for i in range(30)]
+    threads = [
+        threading.Thread(target=lambda key=key: StoreClient(server.address, SECRET, PATIENCE).set(key, ""))
+        for key in keys
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert StoreClient(server.address, SECRET, PATIENCE).check(keys)
+
+
+@pytest.mark.parametrize("slowly", [False, True])
+def test_handshake_has_one_deadline(monkeypatch, slowly):
+    """Whether a stranger is silent, or sends a byte now and then."""
+    clock = itertools.count(step=1.0)
+    monkeypatch.setattr(channels, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(channels, "HANDSHAKE_SECONDS", 3.0)
+    listener = Listener(HOST, SECRET, "test", lambda channel: None)
+    with socket.create_connection(listener.address) as stranger, suppress(ConnectionError):
+        while slowly:  # ends when the listener has dropped it
+            stranger.sendall(b"x")
+        assert stranger.recv(1000) == b""
+    listener.close()
+
+
+def test_disagreement_about_the_purpose_is_refused(server):
+    with pytest.raises(AuthenticationError, match="refused this process"):
+        connect(server.address, SECRET, "sums of 'another job' at rank 0 of 2", "1", PATIENCE)
+
+
+def test_request_that_is_no_json_ends_the_connection(server):
+    channel = connect(server.address, SECRET, "store", timeout=PATIENCE)
+    channel.send(b"what?")
+    with pytest.raises(ConnectionError):
+        channel.receive(10)
+
+
+def test_request_to_a_store_that_does_not_answer_ends():
+    listener = Listener(HOST, SECRET, "store", lambda channel: asked.wait())  # frozen
+    asked = threading.Event()
+    client = StoreClient(listener.address, SECRET, PATIENCE)
+    client.set_timeout(0.01)
+    with pytest.raises(TimeoutError):
+        client.get("key")
+    asked.set()
     listener.close()
 
 
@@ -158,7 +205,11 @@ def test_links_of_every_pair_and_none_of_a_stranger(server):
     threads[0].start()
     wait_for_keys(store, ["address/0"])
     with pytest.raises(ConnectionError):
-        connect(tuple(json.loads(store.get("address/0"))), make_secret(), b"1", PATIENCE)
+        connect(tuple(json.loads(store.get("address/0"))), make_secret(), links[1]._purpose(0), "1", PATIENCE)
+    for name in ("99", "0x1", "-1"):  # no worker of this job
+        channel = connect(tuple(json.loads(store.get("address/0"))), SECRET, links[1]._purpose(0), name, PATIENCE)
+        with pytest.raises(ConnectionError):
+            channel.receive(1)
     for thread in threads[1:]:
         thread.start()
     for thread in threads:
@@ -187,6 +238,24 @@ def test_connecting_ends_when_links_are_closed(server):
     thread.join()
     with pytest.raises(OSError, match=r"."):
         socket.create_connection(tuple(json.loads(store.get("address/0")))).recv(1)
+
+
+def test_workers_of_two_trainings_with_one_secret_do_not_meet(server):
+    store = StoreClient(server.address, SECRET, PATIENCE)
+    mine, other = Links(0, 2, "mine"), Links(1, 2, "other")
+    thread = threading.Thread(target=mine.connect, args=(store, HOST, SECRET, PATIENCE))
+    thread.start()
+    with pytest.raises(AuthenticationError):
+        other.connect(store, HOST, SECRET, PATIENCE)
+    mine.close()
+    thread.join()
+
+
+def test_mixture_of_loopback_and_other_addresses_is_refused(server):
+    store = StoreClient(server.address, SECRET, PATIENCE)
+    store.set("address/0", json.dumps(["10.77.0.1", 9]))
+    with pytest.raises(ConnectionError, match=r"worker 1 is at 127\.0\.0\.1 and worker 0 at 10\..* GLOO_SOCKET"):
+        Links(1, 2).connect(store, HOST, SECRET, PATIENCE)
 
 
 @pytest.mark.parametrize(

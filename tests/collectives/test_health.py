@@ -43,10 +43,12 @@ def test_connection_error_is_explained_by_the_failure_on_record(pair):
 
 
 def test_broken_connection_is_a_lost_worker_unless_another_failure_is_on_record(pair):
-    found = pair[0].lost(1, RuntimeError("closed"))
+    found = pair[0].explain_lost_peer(1, RuntimeError("closed"))
     assert (found.rank, found.lost) == (1, True)
     assert str(found) == "worker 1 of 2 failed: its connection broke: it was killed, or its machine is gone"
-    assert str(pair[1].lost(0, RuntimeError("closed"))) == str(found)  # the first failure is the cause of all others
+    assert str(pair[1].explain_lost_peer(0, RuntimeError("closed"))) == str(
+        found
+    )  # the first failure is the cause of all others
     with pytest.raises(WorkerError, match="its connection broke"):
         pair[1].check()
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from time import sleep
 from types import SimpleNamespace
 
-import numpy as np
-
 from gbun import distributed
 from gbun.collectives.channels import connect, make_secret
 from tests.spark.arrow_batches import X, Y, dense_batches, job
@@ -80,8 +78,8 @@ def disturb(addresses: list[tuple[str, int]], folder: Path) -> None:
     found = []
     for host, port in addresses:
         attempts = {
-            "join": lambda: connect((host, port), make_secret(), b"store", 5.0),  # noqa: B023 - called here
-            "noise": lambda: connect((host, port), bytes(32), np.random.default_rng(0).bytes(200), 5.0),  # noqa: B023
+            "join": lambda: connect((host, port), make_secret(), "store", timeout=5.0),  # noqa: B023 - called here
+            "noise": lambda: connect((host, port), bytes(32), "x", "noise" * 40, timeout=5.0),  # noqa: B023
             "torch": lambda: dist.TCPStore(host, port, timeout=timedelta(seconds=2)).set("failure", "[0, 'x', true]"),  # noqa: B023
         }
         for name, attempt in attempts.items():

@@ -272,7 +272,7 @@ def test_the_driver_gets_reports_of_every_round_and_from_nobody_else():
     listener = ProgressListener("127.0.0.1", wanted.secret, reports.append)
     try:
         with pytest.raises(ConnectionError):
-            connect(listener.address, make_secret(), b"progress", 60.0)
+            connect(listener.address, make_secret(), "progress", timeout=60.0)
         batches = dense_batches(indicator=VALIDATION)
         (outcome,) = InThreads(1).work([batches], replace(wanted, listener=listener.address))
     finally:
@@ -315,14 +315,14 @@ def test_a_closed_listener_ignores_reports(monkeypatch):
     secret = make_secret()
     listener = ProgressListener("127.0.0.1", secret, reports.put)
     report = b'{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0}'
-    late = connect(listener.address, secret, b"progress", 60.0)
+    late = connect(listener.address, secret, "progress", timeout=60.0)
     late.send(report)
     reports.get(timeout=60)
+    (reader,) = listener._listener.connections.values()
     listener.close()
     with pytest.raises(OSError, match=r"."):
         late.receive(0)
     late.close()
-    (reader, _), *_ = listener._listener.connections
     reader.join(60)
     assert not reader.is_alive()
     assert reports.empty()

@@ -4,25 +4,34 @@ Both ends of a connection prove that they know the secret of the job before anyt
 carries a code that depends on the secret, on this connection, and on the messages before it. So nobody without the
 secret can join a job, change a message, repeat one or leave one out. Messages are not encrypted.
 
-    client -> server    nonce of 32 bytes                   server -> client    nonce of 32 bytes
-    key = BLAKE2b(secret, direction, both nonces)           one for each direction
-    message = length (8 bytes), code (16 bytes), content    code = BLAKE2b(key, number of the message, length, content)
+    client -> server    nonce (32 bytes), length of its name (1 byte), name          server -> client    nonce
+    key = BLAKE2b(secret; direction, nonces, name of the client, purpose of the connection)
+    message = length (8 bytes), code (16 bytes), content    code = BLAKE2b(key; number of the message, length, content)
+
+Each end says for itself what the connection is for. If they disagree, about a service, a training or a rank, their keys
+differ, and the first message, which is empty, is refused.
 """
 
 from __future__ import annotations
 
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
+from random import random
+from time import monotonic, sleep
 
 NONCE, HEADER, CODE = 32, 8, 16  # bytes
-HELLO_LIMIT = 256  # bytes of the first message, from someone who has proved nothing yet
-HANDSHAKE_SECONDS = 30.0  # for the client to prove that it knows the secret
-MAX_HANDSHAKES = 64  # under way at one time; further connections are closed at once
+HANDSHAKE_SECONDS = 10.0  # for a client to prove that it knows the secret
+MAX_HANDSHAKES = 256  # under way at one time; then the oldest is dropped
+ACCEPT_SECONDS = 0.5  # between looks whether a listener was closed
+RETRY_SECONDS = 0.2  # about, between tries to connect
+REFUSALS = 3  # of the secret, after which it is not tried again; a listener that is busy refuses, too
+DEAD_PEER_SECONDS = 60  # without an answer of its system, after which the machine at the other end is given up
 Address = tuple[str, int]
 
 
@@ -43,15 +52,31 @@ class AuthenticationError(ConnectionError):
 class Channel:
     """A connection whose messages are authenticated. One thread may send while another receives."""
 
-    def __init__(self, connection: socket.socket, secret: bytes, *, server: bool) -> None:
+    def __init__(
+        self, connection: socket.socket, secret: bytes, purpose: str, name: str | None, seconds: float
+    ) -> None:
+        """Agree on keys within some seconds; `name` is that of the client, None at the server."""
         self._socket = connection
+        self._deadline: float | None = monotonic() + seconds
         local = secrets.token_bytes(NONCE)
-        connection.sendall(local)
-        remote = bytes(self._read(NONCE))
-        nonces = remote + local if server else local + remote  # the client's first
-        keys = [blake2b(way + nonces, key=secret).digest() for way in (b"to the server", b"to the client")]
-        self._send_key, self._receive_key = keys[::-1] if server else keys
+        if name is None:
+            remote = bytes(self._read(NONCE))
+            name = bytes(self._read(self._read(1)[0])).decode(errors="replace")
+            connection.sendall(local)
+            nonces, keys_of = remote + local, (1, 0)
+        else:
+            connection.sendall(local + bytes([len(name.encode())]) + name.encode())
+            nonces, keys_of = local + bytes(self._read(NONCE)), (0, 1)
+        self.name = name
+        context = repr((name, purpose)).encode()
+        keys = [blake2b(way + nonces + context, key=secret).digest() for way in (b"to server ", b"to client ")]
+        self._send_key, self._receive_key = (keys[i] for i in keys_of)
         self._n_sent = self._n_received = 0
+
+    def end_handshake(self, timeout: float | None) -> None:
+        """Let every later wait take `timeout` seconds, or any time."""
+        self._deadline = None
+        self._socket.settimeout(timeout)
 
     def send(self, content: bytes | memoryview) -> None:
         header = len(content).to_bytes(HEADER, "little")
@@ -69,7 +94,7 @@ class Channel:
         header, code = header[:HEADER], header[HEADER:]
         length = int.from_bytes(header, "little")
         if length > limit:
-            raise AuthenticationError(f"a message of {length} bytes came, expected at most {limit}")
+            raise ConnectionError(f"a message of {length} bytes came, expected at most {limit}")
         content = self._read(length)
         if not compare_digest(code, _compute_code(self._receive_key, self._n_received, header, content)):
             raise AuthenticationError("a message is not from a worker of this job, or was changed on its way")
@@ -80,6 +105,8 @@ class Channel:
         content = bytearray(length)
         rest = memoryview(content)
         while rest:
+            if self._deadline is not None:  # one limit for the whole handshake, however slowly bytes come
+                self._socket.settimeout(max(self._deadline - monotonic(), 1e-3))
             count = self._socket.recv_into(rest)
             if not count:
                 raise ConnectionError("the connection was closed")
@@ -87,9 +114,13 @@ class Channel:
         return content
 
     def close(self) -> None:
-        with suppress(OSError):  # it may be closed by the other end
-            self._socket.shutdown(socket.SHUT_RDWR)  # ends a `receive` of another thread
-        self._socket.close()
+        close_socket(self._socket)
+
+
+def close_socket(connection: socket.socket) -> None:
+    with suppress(OSError):  # it may be closed by the other end
+        connection.shutdown(socket.SHUT_RDWR)  # ends a `recv` of another thread
+    connection.close()
 
 
 def _compute_code(key: bytes, number: int, header: bytes, content: bytes | bytearray | memoryview) -> bytes:
@@ -98,71 +129,123 @@ def _compute_code(key: bytes, number: int, header: bytes, content: bytes | bytea
     return code.digest()
 
 
-def connect(address: Address, secret: bytes, hello: bytes, timeout: float) -> Channel:
-    """Connect to a `Listener` and say who this is."""
-    connection = socket.create_connection(address, timeout)
-    try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        channel = Channel(connection, secret, server=False)
-        channel.send(hello)
-        channel.receive(0)  # the server knows the secret, too
-    except BaseException:
-        connection.close()
-        raise
-    connection.settimeout(None)
-    return channel
+def _prepare_socket(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * DEAD_PEER_SECONDS)
+
+
+def connect(
+    address: Address, secret: bytes, purpose: str, name: str = "", timeout: float = 60.0, wait: float | None = None
+) -> Channel:
+    """Connect to a `Listener` that knows the same secret and purpose.
+
+    Parameters
+    ----------
+    address : (str, int)
+        Host and port.
+    secret : bytes
+    purpose : str
+    name : str
+        Who this is, in at most 255 bytes.
+    timeout : float
+        Seconds within which a connection must be made. A listener that is busy may drop it: then it is tried again.
+    wait : float, optional
+        Seconds that any later message may take; None: no limit.
+    """
+    deadline, n_refused = monotonic() + timeout, 0
+    while True:
+        connection = socket.create_connection(address, max(deadline - monotonic(), 1e-3))
+        channel = None
+        try:
+            _prepare_socket(connection)
+            channel = Channel(connection, secret, purpose, name, deadline - monotonic())
+            channel.send(b"")
+            channel.receive(0)  # the server knows the secret, too
+            channel.end_handshake(wait)
+            return channel
+        except OSError as error:
+            connection.close()
+            n_refused += channel is not None
+            if n_refused == REFUSALS:
+                raise AuthenticationError(f"{address[0]} port {address[1]} refused this process: {error}") from error
+            if monotonic() > deadline:
+                raise
+            sleep(RETRY_SECONDS * (0.5 + random()))
+        except BaseException:
+            connection.close()
+            raise
 
 
 class Listener:
-    """Accepts connections of those who know the secret; `on_connect(hello, channel)` runs in a thread for each.
+    """Accepts connections of those who know the secret; `on_connect(channel)` runs in a thread for each.
 
-    A stranger can open a connection, and is dropped without an answer after `HANDSHAKE_SECONDS` or as soon as its
-    first message is wrong.
+    A stranger can open a connection and gets 32 random bytes. It is dropped as soon as its first message is wrong, or
+    after `HANDSHAKE_SECONDS`, or when too many others wait.
     """
 
-    def __init__(self, host: str, secret: bytes, on_connect: Callable[[bytes, Channel], None]) -> None:
-        self._secret, self._on_connect = secret, on_connect
+    def __init__(self, host: str, secret: bytes, purpose: str, on_connect: Callable[[Channel], None]) -> None:
+        self._secret, self._purpose, self._on_connect = secret, purpose, on_connect
         family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         self._socket = socket.create_server(address[:2], family=family, backlog=1024)
+        self._socket.settimeout(ACCEPT_SECONDS)
         self.address: Address = (host, self._socket.getsockname()[1])
-        self._handshakes = threading.BoundedSemaphore(MAX_HANDSHAKES)
-        self.connections: list[tuple[threading.Thread, Channel]] = []  # of those who know the secret
+        self._lock, self._closed = threading.Lock(), False
+        self._strangers: dict[socket.socket, None] = {}  # who have not proved anything yet, the oldest first
+        self.connections: dict[Channel, threading.Thread] = {}  # whose `on_connect` runs
         threading.Thread(target=self._accept, name="gbun-listener", daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed:
             try:
                 connection, _ = self._socket.accept()
-            except OSError:
-                return  # closed
-            if self._handshakes.acquire(blocking=False):
-                threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
-            else:
-                connection.close()
+                threading.Thread(target=self._greet, args=(connection,), name="gbun-greeting", daemon=True).start()
+            except TimeoutError:
+                continue
+            except (OSError, RuntimeError):  # closed; or a client that went away, or no more files or threads just now
+                sleep(0.0 if self._closed else ACCEPT_SECONDS)
 
     def _greet(self, connection: socket.socket) -> None:
+        with self._lock:
+            if len(self._strangers) >= MAX_HANDSHAKES:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                close_socket(oldest)
+            self._strangers[connection] = None
+        channel = None
         try:
-            connection.settimeout(HANDSHAKE_SECONDS)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            channel = Channel(connection, self._secret, server=True)
-            hello = bytes(channel.receive(HELLO_LIMIT))
-            self.connections.append((threading.current_thread(), channel))  # before the other end knows
+            _prepare_socket(connection)
+            channel = Channel(connection, self._secret, self._purpose, None, HANDSHAKE_SECONDS)
+            channel.receive(0)
+            channel.end_handshake(None)
+            self._forget(connection)  # nobody drops it any more
+            self.connections[channel] = threading.current_thread()  # before the other end knows
             channel.send(b"")
-            connection.settimeout(None)
         except OSError:  # a stranger, or someone who went away
+            self._forget(connection)
+            if channel is not None:
+                self.connections.pop(channel, None)
             connection.close()
             return
+        try:
+            self._on_connect(channel)
+        except BaseException:
+            channel.close()  # so that nobody waits for an answer
+            raise
         finally:
-            self._handshakes.release()
-        self._on_connect(hello, channel)
+            del self.connections[channel]
+
+    def _forget(self, stranger: socket.socket) -> None:
+        with self._lock:
+            self._strangers.pop(stranger, None)
 
     def close(self) -> None:
         """Accept no more connections; those that were accepted stay open."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # ends `accept`
-        self._socket.close()
+        self._closed = True
+        close_socket(self._socket)  # where a system does not end `accept` at once, that looks at the flag
 
     def disconnect(self) -> None:
-        """Close all connections."""
-        for _, channel in self.connections:
+        """Close all connections whose `on_connect` runs."""
+        for channel in list(self.connections):
             channel.close()

@@ -17,7 +17,7 @@ from typing import Any
 
 from gbun.collectives.async_collective import run_in_thread
 from gbun.collectives.base import WorkerError
-from gbun.collectives.store import Store
+from gbun.collectives.store import Store, close_store
 
 PULSES_PER_TIMEOUT = 8
 MAX_PULSE_INTERVAL = 5.0
@@ -43,7 +43,7 @@ class Health:
     def __init__(self, store: Store, rank: int, size: int, timeout: float, store_owner: str = "worker 0") -> None:
         self.store, self.rank, self.size, self.timeout, self.store_owner = store, rank, size, timeout, store_owner
         self.pulse_interval = min(timeout / PULSES_PER_TIMEOUT, MAX_PULSE_INTERVAL)
-        self._ended = threading.Event()
+        self._ended, self._store_is_lost = threading.Event(), False
         self._pulses: dict[int, tuple[bytes, float]] = {}
         self._last_check = 0.0
         self._ask_store(lambda: store.set(f"pulse/{rank}", "0"), quiet=True)
@@ -65,6 +65,7 @@ class Health:
         # A thread must not be in the store's code when the interpreter ends.
         self._pulse_thread.join(self.pulse_interval)
         self._ask_store(lambda: self.store.set(f"pulse/{self.rank}", "ended"), quiet=True)
+        close_store(self.store)
 
     def report_failure(self, cause: BaseException) -> None:
         """Tell the other workers why this one fails. Only the first failure of the job is recorded."""
@@ -93,7 +94,7 @@ class Health:
                 cause = f"no sign of life for {self.timeout:g} s: it is frozen, or its machine is gone"
                 raise self._record_lost_worker(rank, cause)
 
-    def lost(self, peer: int, error: BaseException) -> WorkerError:
+    def explain_lost_peer(self, peer: int, error: BaseException) -> WorkerError:
         """Explain a broken connection: by the failure on record, after a while for other workers to record one."""
         failure = self._await_failure()
         if failure is not None:
@@ -140,6 +141,8 @@ class Health:
 
     def _ask_store(self, ask: Callable[[], Any], quiet: bool = False) -> Any:
         """Return the store's answer within `timeout`; the store's own timeout is longer."""
+        if quiet and self._store_is_lost:
+            return None
         future = run_in_thread(ask)
         reason = f"has not answered for {self.timeout:g} s"
         if wait([future], self.timeout).done:
@@ -147,6 +150,7 @@ class Health:
             if error is None:
                 return future.result()
             reason = f"cannot be reached ({error})"
+        self._store_is_lost = True  # nobody waits for it again
         if quiet:
             return None
         raise _store_error(self.store_owner, reason)

@@ -11,18 +11,22 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from ipaddress import ip_address
 
 from gbun.collectives.channels import Channel, Listener, connect
 from gbun.collectives.store import Store, wait_for_keys
 
 
 class Links:
-    """Connects this worker with all others: those of higher rank connect to those of lower rank."""
+    """Connects this worker with all others: those of higher rank connect to those of lower rank.
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
+    `job` distinguishes trainings that have the same secret: a worker of another one is refused.
+    """
+
+    def __init__(self, rank: int, size: int, job: str = "") -> None:
+        self.rank, self.size, self.job = rank, size, job
         self._links: dict[int, Link] = {}
-        self._changed, self._closed = threading.Condition(), False
+        self._changed, self.closed = threading.Condition(), False
 
     def connect(self, store: Store, host: str, secret: bytes, timeout: float) -> None:
         """Wait until all workers are connected, or until `close` is called by another thread.
@@ -38,23 +42,32 @@ class Links:
         timeout : float
             Seconds for a worker that has left its address to answer.
         """
-        listener = Listener(host, secret, self._add)
+        listener = Listener(host, secret, self._purpose(self.rank), lambda channel: self._add(channel.name, channel))
         try:
             store.set(f"address/{self.rank}", json.dumps(listener.address))
             for peer in range(self.rank):
-                wait_for_keys(store, [f"address/{peer}"], lambda: self._closed)
-                if self._closed:
+                wait_for_keys(store, [f"address/{peer}"], lambda: self.closed)
+                if self.closed:
                     return
                 peer_host, port = json.loads(store.get(f"address/{peer}"))
-                self._add(str(peer).encode(), connect((peer_host, port), secret, str(self.rank).encode(), timeout))
+                _check_reachable(host, self.rank, peer_host, peer)
+                purpose = self._purpose(peer)
+                self._add(str(peer), connect((peer_host, port), secret, purpose, str(self.rank), timeout))
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or len(self._links) == self.size - 1)
+                self._changed.wait_for(lambda: self.closed or len(self._links) == self.size - 1)
         finally:
             listener.close()  # nobody else is expected
 
-    def _add(self, hello: bytes, channel: Channel) -> None:
+    def _purpose(self, server: int) -> str:
+        return f"sums of {self.job!r} at rank {server} of {self.size}"
+
+    def _add(self, name: str, channel: Channel) -> None:
         with self._changed:
-            self._links[int(hello)] = Link(channel)
+            peer = int(name) if name.isdecimal() else -1
+            if self.closed or peer in self._links or not 0 <= peer < self.size:
+                channel.close()
+                return
+            self._links[peer] = Link(channel)
             self._changed.notify_all()
 
     def __getitem__(self, peer: int) -> Link:
@@ -62,10 +75,28 @@ class Links:
 
     def close(self) -> None:
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
-        for link in self._links.values():
+            links = list(self._links.values())
+        for link in links:
             link.close()
+
+
+def _check_reachable(host: str, rank: int, peer_host: str, peer: int) -> None:
+    """Refuse a mixture of addresses of one machine and of several."""
+    if is_loopback(host) != is_loopback(peer_host):
+        raise ConnectionError(
+            f"worker {rank} is at {host} and worker {peer} at {peer_host}: other machines cannot reach a loopback "
+            "address; set GLOO_SOCKET_IFNAME to the network interface that all workers share"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """
+    >>> is_loopback("127.0.1.1"), is_loopback("10.0.0.1")
+    (True, False)
+    """
+    return ip_address(socket.gethostbyname(host) if not host[:1].isdigit() and ":" not in host else host).is_loopback
 
 
 class Link:

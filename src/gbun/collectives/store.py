@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from gbun.collectives.channels import Address, Channel, Listener, connect
 
 MESSAGE_LIMIT = 2**24  # bytes
-POLL_INTERVAL = 0.01  # seconds
+POLL_INTERVAL = 0.02  # seconds
+PURPOSE = "store"
 
 
 class Store(Protocol):
@@ -44,17 +45,23 @@ def wait_for_keys(store: Store, keys: Sequence[str], is_over: Callable[[], bool]
         sleep(POLL_INTERVAL)
 
 
+def close_store(store: Store) -> None:
+    """Close a client of ours; those of torch close with their last reference."""
+    if isinstance(store, StoreClient):
+        store.close()
+
+
 class StoreServer:
     """Keeps the values, in threads of this process."""
 
     def __init__(self, host: str, secret: bytes) -> None:
         self._values: dict[str, str] = {}
         self._lock = threading.Lock()
-        self._listener = Listener(host, secret, self._serve)
+        self._listener = Listener(host, secret, PURPOSE, self._serve)
         self.address = self._listener.address
 
-    def _serve(self, hello: bytes, channel: Channel) -> None:
-        with suppress(OSError):  # the client is gone
+    def _serve(self, channel: Channel) -> None:
+        with suppress(OSError, ValueError):  # the client is gone, or does not speak our language
             while True:
                 operation, *arguments = json.loads(bytes(channel.receive(MESSAGE_LIMIT)))
                 with self._lock:
@@ -81,12 +88,12 @@ class StoreServer:
 
 
 class StoreClient:
-    """A connection to a `StoreServer`; several threads may use it."""
+    """A connection to a `StoreServer`; several threads may use it. An answer may take `timeout` seconds."""
 
     def __init__(self, address: Address, secret: bytes, timeout: float) -> None:
         self._address, self._secret, self._timeout = address, secret, timeout
         self._lock = threading.Lock()
-        self._channel = connect(address, secret, b"store", timeout)
+        self._channel = connect(address, secret, PURPOSE, timeout=timeout, wait=timeout)
 
     def set(self, key: str, value: str) -> None:
         self._ask("set", key, value)
@@ -108,6 +115,9 @@ class StoreClient:
 
     def clone(self) -> StoreClient:
         return StoreClient(self._address, self._secret, self._timeout)
+
+    def set_timeout(self, timeout: float) -> None:
+        self._channel.end_handshake(timeout)
 
     def close(self) -> None:
         self._channel.close()

@@ -54,7 +54,7 @@ class ThreadPool:
         """
 
         def work_with_one_blas_thread(item: Item) -> R:
-            blas_limit.assert_limit()
+            blas_limit.apply()
             return work(item)
 
         if self._pool is None or len(items) < 2 or amount < MIN_PARALLEL_OPERATIONS:
@@ -107,7 +107,7 @@ class BlasLimit:
     """Limits BLAS to one thread while somebody computes here.
 
     Some builds of BLAS have one number of threads for the whole process, others one for each thread. So the first
-    holder sets the limit and the last one lifts it, and every piece of work asserts it in its own thread: another
+    holder sets the limit and the last one lifts it, and every piece of work applies it in its own thread: another
     library may have lifted a limit of its own meanwhile.
     """
 
@@ -121,17 +121,20 @@ class BlasLimit:
             if self._holders == 0:
                 self._before = [(library, library.get_num_threads()) for library in _blas_libraries()]
             self._holders += 1
+        own = [(library, library.get_num_threads()) for library, _ in self._before if _counts_by_thread(library)]
         try:
-            self.assert_limit()
+            self.apply()
             yield
         finally:
+            for library, n_threads in own:
+                _set_blas_threads(library, n_threads)
             with self._lock:
                 self._holders -= 1
                 if self._holders == 0:
                     for library, n_threads in self._before:
                         _set_blas_threads(library, n_threads)
 
-    def assert_limit(self) -> None:
+    def apply(self) -> None:
         for library, _ in self._before if self._holders else ():
             if library.get_num_threads() != 1:
                 _set_blas_threads(library, 1)
@@ -139,7 +142,12 @@ class BlasLimit:
 
 @cache
 def _blas_libraries() -> list[Any]:
-    return list(ThreadpoolController().select(user_api="blas").lib_controllers)  # looks at all loaded libraries, once
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)  # those of NumPy and SciPy, which gbun
+    # has imported; looking for them takes a millisecond
+
+
+def _counts_by_thread(library: Any) -> bool:
+    return getattr(library, "threading_layer", None) == "openmp"
 
 
 def _set_blas_threads(library: Any, n_threads: int) -> None:

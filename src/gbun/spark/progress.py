@@ -17,8 +17,9 @@ from gbun.collectives.channels import Address, Channel, Listener, connect
 if TYPE_CHECKING:
     from gbun.boosting import Training
 
-DRIVER_TIMEOUT = 3.0  # seconds that a worker waits for the driver, once
+DRIVER_TIMEOUT = 3.0  # seconds that a worker waits for the driver; then it reports no more
 REPORT_LIMIT = 2**20  # bytes
+PURPOSE = "progress"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class ProgressSender(Callback):
         self._channel: Channel | None = None
         if listener is not None:
             try:
-                self._channel = connect(listener, secret, b"progress", DRIVER_TIMEOUT)
+                self._channel = connect(listener, secret, PURPOSE, timeout=DRIVER_TIMEOUT, wait=DRIVER_TIMEOUT)
             except OSError as error:
                 self._give_up(error)
 
@@ -95,12 +96,12 @@ class ProgressListener:
         self._on_report = on_report
         self._closed = False
         try:
-            self._listener = Listener(host, secret, self._read)
+            self._listener = Listener(host, secret, PURPOSE, self._read)
         except OSError:  # a name that other machines use for this one, not an address of it
-            self._listener = Listener("0.0.0.0", secret, self._read)
+            self._listener = Listener("0.0.0.0", secret, PURPOSE, self._read)
         self.address: Address = (host, self._listener.address[1])
 
-    def _read(self, hello: bytes, channel: Channel) -> None:
+    def _read(self, channel: Channel) -> None:
         with suppress(OSError):  # the worker has no more to report
             while True:
                 report = RoundProgress(**json.loads(bytes(channel.receive(REPORT_LIMIT))))
@@ -111,7 +112,7 @@ class ProgressListener:
     def close(self) -> None:
         """Stop listening. Reports sent before are still read for a short time; later ones are ignored."""
         self._listener.close()
-        for reader, _ in self._listener.connections:
+        for reader in list(self._listener.connections.values()):
             reader.join(DRIVER_TIMEOUT)
         self._closed = True
         self._listener.disconnect()

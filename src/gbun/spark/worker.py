@@ -9,7 +9,7 @@ import hashlib
 import json
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -50,7 +50,7 @@ class TrainingJob:
     """The expected number of workers; None: any."""
     parameters_digest: str = ""
     """A digest of the parameters, made by the driver, by which a checkpoint belongs to one training only."""
-    secret: bytes = field(default_factory=make_secret)
+    secret: bytes = field(default_factory=make_secret, repr=False)
     """By which the processes of this training recognise each other; it travels as Spark sends its tasks."""
 
 
@@ -148,6 +148,7 @@ def _connect_workers(rendezvous: Rendezvous, job: TrainingJob) -> Iterator[Colle
     finally:
         # The store lives on worker 0, which keeps it open until all have read the reason of a failure there.
         with suppress(OSError):
+            store.set_timeout(patience)
             store.set(f"gone/{rank}", "")
             if server is not None:
                 deadline = monotonic() + patience
@@ -172,21 +173,26 @@ def _open_store(rendezvous: Rendezvous, job: TrainingJob) -> tuple[str, StoreSer
             message = {"address": server.address}
     except Exception as error:
         failure, message = error, {"error": f"{type(error).__name__}: {error}"}
-    try:
-        received = [json.loads(text) for text in rendezvous.all_gather(json.dumps(message))]
-    except Exception as error:
-        raise WorkerError(f"worker {rank} of {size} did not meet the others: {error}", rank, lost=True) from error
-    if failure is not None:
-        raise failure
-    for peer, answer in enumerate(received):
-        if "error" in answer:
-            raise WorkerError(f"worker {peer} of {size} failed: {answer['error']}", peer)
-    root_host, port = received[0]["address"]
-    try:
-        return host, server, StoreClient((root_host, port), job.secret, max(job.timeout, CONNECT_TIMEOUT))
-    except OSError as error:
-        reason = f"cannot reach worker 0 at {root_host} port {port}: {error}"
-        raise WorkerError(f"worker {rank} of {size} {reason}", rank, lost=True) from error
+    with ExitStack() as on_failure:
+        if server is not None:
+            on_failure.callback(server.close)
+        try:
+            received = [json.loads(text) for text in rendezvous.all_gather(json.dumps(message))]
+        except Exception as error:
+            raise WorkerError(f"worker {rank} of {size} did not meet the others: {error}", rank, lost=True) from error
+        if failure is not None:
+            raise failure
+        for peer, answer in enumerate(received):
+            if "error" in answer:
+                raise WorkerError(f"worker {peer} of {size} failed: {answer['error']}", peer)
+        root_host, port = received[0]["address"]
+        try:
+            store = StoreClient((root_host, port), job.secret, max(job.timeout, CONNECT_TIMEOUT))
+        except OSError as error:
+            reason = f"cannot reach worker 0 at {root_host} port {port}: {error}"
+            raise WorkerError(f"worker {rank} of {size} {reason}", rank, lost=True) from error
+        on_failure.pop_all()
+        return host, server, store
 
 
 # Training
