@@ -230,5 +230,9 @@ def test_missing_workers_are_named():
     X, y = jobs.rows(n=60)
     with pytest.raises(ValueError, match=r"needs a process group: call torch\.distributed\.init_process_group"):
         distributed.train({}, (X, y), 2)
-    with pytest.raises(ValueError, match="n_workers must be at least 1, got 0"):
-        distributed.launch(jobs.train_twice, 0)
+
+
+@pytest.mark.parametrize("n_workers", [0, 10**6])
+def test_number_of_workers_is_checked_before_any_is_started(n_workers):
+    with pytest.raises(ValueError, match=rf"n_workers must be from 1 to \d+ on this machine .*, got {n_workers}"):
+        distributed.launch(print, n_workers)

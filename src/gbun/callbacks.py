@@ -237,6 +237,9 @@ class Checkpoint(Callback):
     def before_training(self, training: Training, n_rounds: int) -> None:
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"checkpoint folder {str(self.path.parent)!r} does not exist")
+        from gbun.model_io.atomic import probe_target  # which the command line's help need not import
+
+        probe_target(self.path)
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         if (report.round + 1) % self.every == 0:

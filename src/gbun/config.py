@@ -256,7 +256,9 @@ def check_parameters(parameters: Parameters) -> None:
             f"use n_neurons={math.ceil(K / group_size) * group_size}"
         )
     if parameters.n_jobs == 0:
-        raise ValueError("n_jobs must be a positive number of threads, -1 or None, got 0")
+        raise ValueError(
+            "n_jobs must be a positive number of threads, None, -1 (all cores), -2 (all but one) ..., got 0"
+        )
 
 
 def make_parameters(given: Mapping[str, Any] | Parameters | None) -> Parameters:

@@ -13,8 +13,9 @@ from gbun.callbacks import EarlyStopping
 from gbun.config import Parameters, make_parameters
 from gbun.defaults import MAX_ROUNDS, PATIENCE
 from gbun.kernels.threads import ThreadPool, thread_pool
+from gbun.learners import AnyLearner
 from gbun.preparation import prepare
-from gbun.problem import Data, as_dataset, divide_rows, read_problem
+from gbun.problem import Data, Problem, as_dataset, divide_rows, read_problem
 from gbun.rounds import apply_update, compute_update, evaluate
 from gbun.splits import assign_folds
 from gbun.training import with_rounds
@@ -29,6 +30,7 @@ def cv(
     stratified: bool = True,
     seed: int = 0,
     task: str | None = None,
+    learner: AnyLearner | None = None,
 ) -> dict[str, list[float]]:
     """Cross-validate: boost all folds together, round by round, and evaluate each on its held-out rows.
 
@@ -47,6 +49,8 @@ def cv(
         Of the random order in which rows are dealt to folds.
     task : {"classification", "regression"}, optional
         None lets the objective decide, and the type of y if the objective is "auto".
+    learner : gbun.learners.Learner, optional
+        What divides the rows of each round; None: softmax networks.
 
     Returns
     -------
@@ -62,7 +66,8 @@ def cv(
     stopper = None if patience is None else EarlyStopping(patience)
     results: dict[str, list[float]] = {}
     with thread_pool(parameters.n_jobs) as pool:
-        runs = _folds(parameters, data, nfold, stratified, seed, task, pool)
+        problem = read_problem(parameters, as_dataset(data), {}, task=task, learner=learner)
+        runs = _folds(problem, nfold, stratified, seed, pool)
         if stopper is not None:
             stopper.before_training(runs[0], n_rounds)
         for t in range(n_rounds):
@@ -82,11 +87,8 @@ def cv(
     return results
 
 
-def _folds(
-    parameters: Parameters, data: Data, nfold: int, stratified: bool, seed: int, task: str | None, pool: ThreadPool
-) -> list[Training]:
+def _folds(problem: Problem, nfold: int, stratified: bool, seed: int, pool: ThreadPool) -> list[Training]:
     """Prepare a training for each fold, with the rows of the fold as evaluation set."""
-    problem = read_problem(parameters, as_dataset(data), {}, task=task)
     shard, y = problem.shard, problem.target.y
     if not isinstance(nfold, Integral) or not 2 <= nfold <= shard.n_rows:
         raise ValueError(f"nfold must be from 2 to the number of rows ({shard.n_rows}), got {nfold!r}")

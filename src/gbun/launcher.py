@@ -26,6 +26,7 @@ TIMEOUT = 300.0  # seconds of silence after which a worker counts as failed
 STORE_OWNER_VARIABLE = "GBUN_STORE_OWNER"
 SECRET_VARIABLE = "GBUN_SECRET"
 CONNECT_TIMEOUT = 60.0  # seconds, at least, for the first answer of a store on a busy machine
+MAX_WORKERS_PER_CORE = 16  # more would only use up the memory
 GRACE = 10.0  # seconds for workers to end by themselves after one of them failed
 
 
@@ -69,8 +70,11 @@ def launch(
     WorkerError
         If a worker failed: with its rank and its error. All other workers are ended.
     """
-    if n_workers < 1:
-        raise ValueError(f"n_workers must be at least 1, got {n_workers!r}")
+    most = MAX_WORKERS_PER_CORE * thread_count(-1)
+    if not 1 <= n_workers <= most:
+        raise ValueError(
+            f"n_workers must be from 1 to {most} on this machine ({MAX_WORKERS_PER_CORE} a core), got {n_workers!r}"
+        )
     context = _make_context()  # starts to import torch while this process does
     dist = load_torch("training on several workers").distributed
     # The store lives here, as any worker may fail. The system chooses a free port.

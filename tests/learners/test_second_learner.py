@@ -266,3 +266,9 @@ def test_what_does_not_fit_is_refused(tmp_path):
         train(2, params={"device": "torch:cpu"})
     with pytest.raises(ValueError, match="predicts on device='cpu' only, got 'torch:cpu'"):
         train(2).predict(X, device="torch:cpu")
+
+
+def test_cross_validation_takes_it():
+    found = gbun.cv({}, (X, Y), 8, nfold=3, learner=LEARNER)["valid rmse-mean"]
+    assert len(found) == 8
+    assert found[-1] < 0.9 * found[0]

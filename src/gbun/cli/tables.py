@@ -129,10 +129,10 @@ def _widen(X: Any, path: Path, expected: ExpectedInput) -> Any:
 
 
 def check_output(path: Path, inputs: Iterable[Path | None]) -> None:
-    """Refuse to write into a missing folder, or over an input file."""
-    from gbun.model_io.atomic import writable_target
+    """Refuse to write over an input file, or where nothing can be written."""
+    from gbun.model_io.atomic import probe_target
 
     for source in inputs:
         if source is not None and path.exists() and source.exists() and path.samefile(source):
             raise ValueError(f"{path}: is an input of this command and would be lost; write to another file")
-    writable_target(path)
+    probe_target(path)

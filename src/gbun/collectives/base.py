@@ -16,8 +16,8 @@ WireFormat: TypeAlias = Sequence[tuple[int, str]]
 class Collective(Protocol):
     """Rank, size, sum, broadcast, gather; nothing else.
 
-    All workers make the same calls in the same order. A message is a sum over rows whose size depends on K and C only
-    (before the first round also on the number of dense columns or buckets). No row and no per-row value is ever sent.
+    All workers make the same calls in the same order. A message is a sum over rows: its size depends on K, C and what
+    the learner sums (before the first round also on the number of dense columns or buckets), never on rows.
     """
 
     @property

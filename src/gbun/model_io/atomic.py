@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from time import time
 from typing import Any
 
 from gbun.data.streams import PathLike
+
+LEAST_FREE = 2**20  # bytes on the disk of a file that is to be written
+STALE_SECONDS = 86_400.0  # after which a temporary file belongs to no process any more
 
 
 def write_atomically(path: PathLike, chunks: Iterable[Any]) -> None:
@@ -18,19 +24,48 @@ def write_atomically(path: PathLike, chunks: Iterable[Any]) -> None:
     name, so that a power cut cannot leave an empty file of that name.
     """
     target = writable_target(path)
-    # Not named after the target: a name of 255 bytes leaves no room for an ending. "xb" never opens an
-    # existing file and gives the new one the permissions the umask asks for; tempfile would make it private.
-    temporary = target.with_name(f".gbun-{secrets.token_hex(8)}.tmp")
+    temporary = _temporary_beside(target)
     try:
-        with temporary.open("xb") as file:
+        with temporary.open("xb") as file:  # never an existing one; its mode is what the umask asks for
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
         os.replace(temporary, target)  # noqa: PTH105 - the call whose atomicity is documented
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def probe_target(path: PathLike) -> None:
+    """Find out whether `path` can be written, before hours of training: its folder, permissions, space on the disk.
+
+    Temporary files of processes that were killed more than a day ago are removed.
+    """
+    target = writable_target(path)
+    temporary = _temporary_beside(target)
+    try:
+        temporary.open("xb").close()
+        temporary.unlink()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise type(error)(
+            error.errno, f"{path} cannot be written: {target.parent} takes no new file ({reason})"
+        ) from None
+    free = shutil.disk_usage(target.parent).free
+    if free < LEAST_FREE:
+        raise OSError(f"{path} cannot be written: {target.parent} has {free:,} bytes free, expected {LEAST_FREE:,}")
+    for stale in target.parent.glob(".gbun-*.tmp"):
+        with suppress(OSError):  # another process may remove it
+            if stale.stat().st_mtime < time() - STALE_SECONDS:
+                stale.unlink()
+
+
+def _temporary_beside(target: Path) -> Path:
+    # Not named after the target: a name of 255 bytes leaves no room for an ending.
+    return target.with_name(f".gbun-{secrets.token_hex(8)}.tmp")
 
 
 def writable_target(path: PathLike) -> Path:
