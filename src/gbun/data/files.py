@@ -18,6 +18,7 @@ from gbun.data.npz import read_npz
 from gbun.data.streams import (
     MAGIC_BYTES,
     WHOLE_FILE,
+    ContentTooLargeError,
     PathLike,
     Share,
     check_magic,
@@ -152,6 +153,8 @@ def _parse_csv(path: Path, stream: IO[bytes], pandas: Any, separator: str, text:
     # open_content explains a truncated archive.
     try:
         frame: pd.DataFrame = pandas.read_csv(stream, sep=separator, low_memory=False, dtype=dict.fromkeys(text, str))
+    except ContentTooLargeError:
+        raise
     except ValueError as error:
         raise ValueError(
             f"{path}: got text that cannot be read ({' '.join(str(error).split())}), expected UTF-8 rows "

@@ -23,6 +23,7 @@ _SPARSE_PARTS = ("data", "indices", "indptr", "shape")
 _HEADER_SIZE = 1 << 14  # bytes read for the header of an array: numpy's longest fits in
 # zipfile joins the pieces it inflates within one read by copying everything again, so one read asks for little.
 _INFLATE_SIZE = 1 << 18
+MAX_DEFLATE_RATIO = 1032  # of the zip format: no content is compressed more than that
 
 
 def read_npz(path: Path, labels: PathLike | None, share: Share) -> tuple[Any, Any, Any]:
@@ -147,6 +148,9 @@ class NpzReader:
         needed, available = head.tell() + math.prod(shape) * dtype.itemsize, self._members[name].file_size
         if needed != available or min(shape, default=0) < 0:
             raise ValueError(f"array {name!r} of shape {shape} needs {needed} bytes, there are {available}")
+        stored = min(self._members[name].compress_size, os.fstat(self._raw.fileno()).st_size)
+        if needed > MAX_DEFLATE_RATIO * stored + _HEADER_SIZE:  # before anything is allocated
+            raise ValueError(f"array {name!r} of shape {shape} needs {needed} bytes, {stored} bytes cannot hold them")
         header = self._headers[name] = ArrayHeader(shape, dtype, fortran_order, head.tell())
         return header
 

@@ -6,6 +6,7 @@ import bz2
 import codecs
 import errno
 import gzip
+import io
 import lzma
 import operator
 import os
@@ -23,6 +24,10 @@ Share: TypeAlias = tuple[int, int]
 """(rank, size): the part of worker `rank` of `size`."""
 
 WHOLE_FILE: Share = (0, 1)
+
+MAX_EXPANSION, EXPANSION_VARIABLE = 200, "GBUN_MAX_EXPANSION"  # times the size of a compressed file
+LEAST_EXPANDED = 2**26  # bytes that any compressed file may have
+MAX_LINE, LINE_VARIABLE = 2**26, "GBUN_MAX_LINE_BYTES"
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 MAGIC_BYTES = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00"}
@@ -78,7 +83,8 @@ def open_content(path: PathLike, share: Share = WHOLE_FILE, header_size: int = 0
             yield lines
             return
         try:
-            yield _OPENERS[ending](raw)
+            limit = max(LEAST_EXPANDED, read_limit(EXPANSION_VARIABLE, MAX_EXPANSION) * path.stat().st_size)
+            yield io.BufferedReader(Expanding(_OPENERS[ending](raw), path, limit), 1 << 20)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # an error of the disk, not of the archive
@@ -88,11 +94,56 @@ def open_content(path: PathLike, share: Share = WHOLE_FILE, header_size: int = 0
             ) from error
 
 
+class ContentTooLargeError(ValueError):
+    """A file holds more than may be read."""
+
+
+class Expanding(io.RawIOBase):
+    """The content of a compressed file, of at most `limit` bytes: a small file can hold more than any memory."""
+
+    def __init__(self, stream: IO[bytes], path: Path, limit: int) -> None:
+        self._stream, self._path, self._limit, self._size = stream, path, limit, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(len(buffer))
+        buffer[: len(piece)] = piece
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise ContentTooLargeError(
+                f"{self._path}: got more than {self._limit:,} bytes of content, expected at most "
+                f"{read_limit(EXPANSION_VARIABLE, MAX_EXPANSION)} times the size of the file; if it is to be trusted, decompress it or set {EXPANSION_VARIABLE} to a larger "
+                "number of times"
+            )
+        return len(piece)
+
+
+def read_limit(variable: str, default: int) -> int:
+    """Return a limit that an environment variable may change."""
+    text = os.environ.get(variable, "")
+    if text and not (text.isdecimal() and int(text)):
+        raise ValueError(f"the environment variable {variable} must be a positive whole number, got {text!r}")
+    return int(text) if text else default
+
+
+def check_line_length(path: PathLike, length: int) -> None:
+    """Refuse a line that cannot be a row: it would be held in memory as a whole, several times."""
+    most = read_limit(LINE_VARIABLE, MAX_LINE)
+    if length > most:
+        raise ValueError(
+            f"{path}: got a line of more than {most:,} bytes, expected a row; if it is one, set {LINE_VARIABLE} to a "
+            "larger number of bytes"
+        )
+
+
 def read_first_line(path: PathLike, blank: bytes) -> bytes:
     """Return the bytes up to the end of the first line that has a byte outside `blank`."""
     head = b""
     with open_content(path) as stream:
-        for line in stream:
+        for line in iter(lambda: stream.readline(read_limit(LINE_VARIABLE, MAX_LINE) + 1), b""):
+            check_line_length(path, len(line))
             head += line
             if line.removeprefix(codecs.BOM_UTF8).strip(blank):
                 break

@@ -13,7 +13,15 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from gbun.data.streams import WHOLE_FILE, PathLike, Share, check_share, count_lines_before, open_content
+from gbun.data.streams import (
+    WHOLE_FILE,
+    PathLike,
+    Share,
+    check_line_length,
+    check_share,
+    count_lines_before,
+    open_content,
+)
 from gbun.data.svmlight_parser import COLON, LARGEST_ID, NEWLINE, find_token_end, parse_block
 from gbun.dtypes import MEMBERSHIP, SUM
 
@@ -33,7 +41,7 @@ def read_svmlight(path: PathLike, share: Share = WHOLE_FILE) -> tuple[scipy.spar
     check_share(share)
     rows = _RowBuffers()
     with open_content(path, share) as stream:
-        for block in _read_blocks(stream):
+        for block in _read_blocks(stream, path):
             try:
                 rows.append(block)
             except _MalformedToken as error:
@@ -44,7 +52,7 @@ def read_svmlight(path: PathLike, share: Share = WHOLE_FILE) -> tuple[scipy.spar
     return rows.to_csr()
 
 
-def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
+def _read_blocks(stream: IO[bytes], path: PathLike) -> Iterator[bytes]:
     """Yield blocks of whole lines; the last line gets a line end if it has none."""
     rest = b""
     while chunk := stream.read(_BLOCK):
@@ -53,6 +61,7 @@ def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
             yield b"".join((rest, memoryview(chunk)[:cut]))
             rest = b""
         rest += chunk[cut:]
+        check_line_length(path, len(rest))
     if rest:
         yield rest + b"\n"
 
