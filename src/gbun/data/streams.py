@@ -114,8 +114,8 @@ class Expanding(io.RawIOBase):
         if self._size > self._limit:
             times = read_limit(EXPANSION_VARIABLE, MAX_EXPANSION)
             raise ContentTooLargeError(
-                f"{self._path}: got more than {self._limit:,} bytes of content, expected at most {times} times the size of "
-                f"the file; if it is to be trusted, decompress it or set {EXPANSION_VARIABLE} to a larger number of times"
+                f"{self._path}: got more than {self._limit:,} bytes of content, expected at most {times} times the size "
+                f"of the file; if you trust it, decompress it or set {EXPANSION_VARIABLE} to a larger number of times"
             )
         return len(piece)
 
