@@ -65,6 +65,15 @@ def test_parameters_that_differ_among_workers_are_refused_whatever_their_type():
     assert_errors(run_everywhere(2, work), "n_neurons must be the same on all workers, got 16 on rank 0, 17 on rank 1")
 
 
+def test_initial_models_that_differ_among_workers_are_refused():
+    models = [train({"n_neurons": 4, "random_state": seed}, (X, SHORT), 1) for seed in range(2)]
+
+    def work(collective):
+        return train({}, (X, SHORT), 1, init_model=models[collective.rank], collective=collective)
+
+    assert_errors(run_everywhere(2, work), "init_model must be the same on all workers, got ")
+
+
 CSR, WORD = scipy.sparse.csr_array(X), np.array(["a", "b", "a", "c"])
 CONFLICTS = {
     "columns": ([(X, SHORT), (X[:, 1:], SHORT), (X, SHORT)], "same columns", "5 on ranks 0, 2, 4 on rank 1"),

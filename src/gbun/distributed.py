@@ -99,7 +99,8 @@ def train(
     timeout : float, default=300.0
         Seconds of silence after which a worker counts as failed. A worker that fails ends the job on all workers.
     transport : {"float32", "float64", "int16"}, default="float32"
-        The format in which sums of K x K numbers are sent; "int16" is for slow links.
+        The format in which sums of K x K numbers are sent; "int16" is for slow links. Learners that are not
+        data-independent send float64.
     report : TrafficReport, optional
         Filled with the bytes that workers sent and received.
 

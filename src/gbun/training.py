@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gbun.agreement import run_or_raise_everywhere
+from gbun.agreement import check_same, decide_at_root, run_or_raise_everywhere
 from gbun.boosting import PLANNED_ROUNDS, TRIAL, Training, boost
 from gbun.callbacks import Callback, callbacks_for_verbosity
 from gbun.collectives import Collective, Solo
@@ -177,6 +178,9 @@ def initial_model(given: Any, collective: Collective) -> Model | None:
     initial = getattr(given, "model_", given)
     if not (initial is None or isinstance(initial, Model)):
         raise ValueError(f"init_model must be a gbun.Model or the path of one, got {type(initial).__name__}")
+    if initial is not None and collective.size > 1:  # a model of one process need not be compared with itself
+        digest = hashlib.sha256(initial.to_bytes()).hexdigest()[:16]
+        decide_at_root(collective, {"init_model": digest}, lambda values: check_same(values, "on all workers"))
     return initial
 
 

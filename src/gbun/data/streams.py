@@ -114,7 +114,7 @@ class Expanding(io.RawIOBase):
         if self._size > self._limit:
             times = read_limit(EXPANSION_VARIABLE, MAX_EXPANSION)
             raise ContentTooLargeError(
-                f"{self._path}: got more than {self._limit:,} bytes , expected at most {times} times the size "
+                f"{self._path}: got more than {self._limit:,} bytes, expected at most {times} times the size "
                 f"of the file; if you trust it, decompress it or set {EXPANSION_VARIABLE} to a larger number of times"
             )
         return len(piece)
