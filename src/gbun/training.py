@@ -175,7 +175,7 @@ def initial_model(given: Any, collective: Collective) -> Model | None:
     """Return the model to add rounds to; a file is the root's."""
     if isinstance(given, (str, Path)):
         return read_shared_model(Path(given), collective)
-    initial = getattr(given, "model_", given)
+    initial: Model | None = getattr(given, "model_", given)
     if not (initial is None or isinstance(initial, Model)):
         raise ValueError(f"init_model must be a gbun.Model or the path of one, got {type(initial).__name__}")
     if initial is not None and collective.size > 1:  # a model of one process need not be compared with itself
