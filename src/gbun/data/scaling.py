@@ -16,7 +16,7 @@ scaling is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,6 +93,16 @@ def resolve_dense_steps(name: str) -> tuple[str, ...]:
     return ("standard",) if steps is None else steps
 
 
+def blocks_of_entries(indptr: IntArray, n_entries: int = 2**18) -> Iterator[slice]:
+    """Yield blocks of rows with about so many entries, or one row with more."""
+    first, n_rows = 0, len(indptr) - 1
+    while first < n_rows:
+        last = int(np.searchsorted(indptr, indptr[first] + n_entries, side="right")) - 1
+        last = min(max(last, first + 1), n_rows)
+        yield slice(first, last)
+        first = last
+
+
 def row_sums(indptr: IntArray, values: FloatArray) -> FloatArray:
     """Sum the values of each row; 0 for a row without entries."""
     sums, filled = np.zeros(len(indptr) - 1), np.diff(indptr) > 0
@@ -142,24 +152,25 @@ def choose_sparse_steps(entries: Entries, weight: FloatArray, kind: str, collect
     rows of length 1                                              none: they are scaled already
     other numbers, and numbers in dicts                           max_abs
     """
-    values, present = entries.values, (entries.values != 0) & ~np.isnan(entries.values)
-    values = np.where(present, values, 0.0).astype(SUM)
-    counts = row_sums(entries.indptr, present.astype(SUM))
-    lengths = row_sums(entries.indptr, np.square(values))
-    w = np.where(counts > 0, weight, 0.0)
-    w_of_entry = np.where(present, np.repeat(w, np.diff(entries.indptr)), 0.0)
-    n, n_present, squares, other, many, off = collective.sum(
-        np.array(
-            [
-                w.sum(),
-                w @ counts,
-                w @ np.square(counts),
-                w_of_entry @ ((values < 0) | (values != np.rint(values))),  # not a count
-                w_of_entry @ (values != 1),  # not a one
-                w @ (np.abs(lengths - 1.0) > 1e-2),  # a row not of length 1
-            ]
-        )
-    )
+    sums = np.zeros(6)
+    for rows in blocks_of_entries(entries.indptr):  # what is made of entries is small beside them
+        indptr = entries.indptr[rows.start : rows.stop + 1]
+        values = entries.values[indptr[0] : indptr[-1]]
+        present = (values != 0) & ~np.isnan(values)
+        values = np.where(present, values, 0.0).astype(SUM)
+        counts = row_sums(indptr - indptr[0], present.astype(SUM))
+        lengths = row_sums(indptr - indptr[0], np.square(values))
+        w = np.where(counts > 0, weight[rows], 0.0)
+        w_of_entry = np.where(present, np.repeat(w, np.diff(indptr)), 0.0)
+        sums += [
+            w.sum(),
+            w @ counts,
+            w @ np.square(counts),
+            w_of_entry @ ((values < 0) | (values != np.rint(values))),  # not a count
+            w_of_entry @ (values != 1),  # not a one
+            w @ (np.abs(lengths - 1.0) > 1e-2),  # a row not of length 1
+        ]
+    n, n_present, squares, other, many, off = collective.sum(sums)
     if not n:
         return ()
     mean = n_present / n

@@ -27,6 +27,8 @@ ENTRY_BYTES, ROW_BYTES = 12, 8  # of a sparse entry: two words and a value; of a
 WEIGHT_BYTES = 11  # of a weight that is computed: it, its hash, and whether it revives an output
 PLACE_BYTES = 32  # of an entry while its weights are computed: which row it belongs to
 SCALED_BYTES = 40  # of a number of a dense column while it is scaled
+TARGET_BYTES = 16  # of a row: y and its weight
+KEY_BYTES = 24  # of a row of the sample while keys are sorted
 UNFUSED_COPIES = 7  # of what a row keeps: P, and in float64 P, its sample, and what scales them
 
 
@@ -92,6 +94,11 @@ def equations(work: Workload, number_bytes: int) -> int:
 
 
 # The host
+
+
+def scaled_bytes(features: Features) -> int:
+    """Of the values that the learner sees, where they are scaled."""
+    return 4 * (features.n_rows * count_columns(features) + count_entries(features))
 
 
 def kept_table(work: Workload) -> int:

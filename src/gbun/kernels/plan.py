@@ -159,12 +159,17 @@ def _host_plans(plan: Plan, work: Workload, device: Device, form: str) -> Iterat
         working, table = costs.unfused_thread_bytes(work, BLOCK), 0
         candidates = [(True, False, threads) for threads in range(n_threads, 0, -1)]
     n_entries = sum(map(costs.count_entries, [work.features, *work.watched]))
+    targets = costs.TARGET_BYTES * (n + work.n_watched)
+    scaled = sum(map(costs.scaled_bytes, [work.features, *work.watched]))
     start = work.n_fits * linear_bytes(work.features, work.n_linear_weights, C)
+    start += targets + scaled if start else 0
     plan = replace(plan, n_chunks=len(chunks), linear_bytes=start)
     for hold, ordered, threads in candidates:
         parts = {
             "scores": costs.stored_score_bytes(n + work.n_watched, C, device) + costs.directions(work),
-            "keys of the sample of rows": 8 * n if work.gram_share < 1.0 else 0,
+            "targets and weights": targets,
+            "scaled features": scaled,
+            "keys of the sample of rows": costs.KEY_BYTES * n if work.gram_share < 1.0 else 0,
             "weights of dense columns": costs.kept_table(work) if work.fused else 0,
             "network outputs, then memberships": costs.buffers(work) if work.fused and hold else 0,
             "memberships or leaves of a round": 0 if work.fused else work.row_bytes * n,

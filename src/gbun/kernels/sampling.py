@@ -96,12 +96,19 @@ def row_keys(features: Features, y: FloatArray) -> Keys:
     Equal rows are exchangeable: it does not matter which of them has which number, but each is sampled by itself.
     """
     keys = content_keys(features, y)
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    place = np.arange(len(keys))
-    first = np.maximum.accumulate(np.where(np.append(True, ordered[1:] != ordered[:-1])[: len(keys)], place, 0))
-    keys[order] = mix_bits(ordered + (place - first).astype(np.uint64) * SECOND)
+    _number_equal_keys(keys, np.argsort(keys, kind="stable"))
     return keys
+
+
+@numba.njit(cache=True)
+def _number_equal_keys(keys: Any, order: Any) -> None:
+    """Mix into each key how many equal ones come before it."""
+    key, count = np.uint64(0), np.uint64(0)
+    for i in range(len(order)):
+        at = order[i]
+        count = count + np.uint64(1) if i and keys[at] == key else np.uint64(0)
+        key = keys[at]
+        keys[at] = _mix_bits(key + count * SECOND)
 
 
 def content_keys(features: Features, y: FloatArray) -> Keys:
@@ -118,8 +125,14 @@ def content_keys(features: Features, y: FloatArray) -> Keys:
         _add_entries(entries.indptr, entries.ids, np.ascontiguousarray(entries.values).view(np.uint32), keys)
     targets = np.ascontiguousarray(y, dtype=np.float64).view(np.uint64)
     for column in targets.T if targets.ndim == 2 else [targets]:
-        keys = mix_bits(keys + column)
+        _add_targets(column, keys)
     return keys
+
+
+@numba.njit(cache=True)
+def _add_targets(targets: Any, keys: Any) -> None:
+    for i in range(len(keys)):
+        keys[i] = _mix_bits(keys[i] + targets[i])
 
 
 @numba.njit(inline="always")
