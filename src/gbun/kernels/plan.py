@@ -113,10 +113,11 @@ def make_plan(
     1,000,000 rows in 62 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
       P'HP is made of 1,000,000 rows a round, P'G of all
       scores                                          8.0 MB
+      targets and weights                            16.0 MB
       network outputs, then memberships             256.0 MB
       each thread's chunk                            11.4 MB
       sums of the normal equations                    0.2 MB
-      together, of 1000.0 MB to use                 275.6 MB
+      together, of 1000.0 MB to use                 291.6 MB
     """
     if not (work.fused or device.compiled):
         raise ValueError(
