@@ -123,7 +123,8 @@ def _widen(X: Any, path: Path, expected: ExpectedInput) -> Any:
     if X.shape[1] > expected.n_columns:
         raise ValueError(
             f"{path}: got the feature id {X.shape[1] - 1}, expected ids below {expected.n_columns}, the "
-            f"number of columns of {expected.owner}; remove such ids, or train with a file that has them"
+            f"number of columns of {expected.owner}; ids count columns from 0: if those of the file "
+            "count from 1, subtract 1 from each; otherwise remove such ids, or train with a file that has them"
         )
     return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], expected.n_columns))
 
