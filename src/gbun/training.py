@@ -158,11 +158,13 @@ def plan(
     10,000 rows in 8 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
       P'HP is made of 10,000 rows a round, P'G of all
       scores                                          0.1 MB
+      targets and weights                             0.2 MB
+      scaled features                                 0.2 MB
       weights of dense columns                        0.0 MB
       network outputs, then memberships               2.6 MB
       each thread's chunk                             1.4 MB
       sums of the normal equations                    0.2 MB
-      together, of 1000.0 MB to use                   4.3 MB
+      together, of 1000.0 MB to use                   4.7 MB
     """
     parameters = make_parameters(params)
     sets = named_sets(evals)
