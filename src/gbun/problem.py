@@ -26,7 +26,7 @@ from gbun.data.features import Features, Schema, Shard
 from gbun.data.tensors import foreign_to_numpy
 from gbun.defaults import FOLDS, resolve_seed
 from gbun.dtypes import SUM, FloatArray
-from gbun.learners import AnyLearner, RowTotals, check_learner
+from gbun.learners import AnyLearner, Learner, RowTotals, check_learner
 from gbun.model import Model, margin_array
 from gbun.splits import choose_held_out, hash_folds, sum_weights_by_part
 from gbun.targets import Target, check_weights, make_target, to_weight_array
@@ -121,6 +121,8 @@ def read_problem(
     Each worker brings a share of the rows and of each evaluation set, which may be empty. Decisions are based on the
     rows of all workers; if one share is bad, no worker goes on.
     """
+    if not (learner is None or isinstance(learner, Learner)):
+        raise ValueError(f"learner must be a gbun.learners.Learner or None, got {type(learner).__name__}")
     shared = {name: v for name, v in printable_parameters(parameters).items() if name not in LOCAL_PARAMETERS}
     shared["learner"] = learner and [learner.kind, learner.parameters()]
     decide_at_root(collective, shared, lambda values: check_same(values, "on all workers"))

@@ -19,7 +19,7 @@ from gbun.config import Parameters, make_parameters
 from gbun.defaults import DEFAULT_ROUNDS
 from gbun.kernels import Plan
 from gbun.kernels.threads import ThreadPool, thread_count, thread_pool
-from gbun.learners import AnyLearner, Learner
+from gbun.learners import AnyLearner
 from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
 from gbun.preparation import ResolvedSettings, plan_training, prepare
@@ -86,8 +86,6 @@ def train(
         raise ValueError(f"task must be 'classification', 'regression' or None, got {task!r}")
     initial = initial_model(init_model, collective)
     known = None if resume is None else read_checkpoint(Path(resume), collective)
-    if not (learner is None or isinstance(learner, Learner)):
-        raise ValueError(f"learner must be a gbun.learners.Learner or None, got {type(learner).__name__}")
     with thread_pool(parameters.n_jobs) as pool:
         dataset, sets = run_or_raise_everywhere(collective, lambda: (as_dataset(data), named_sets(evals)))
         problem = read_problem(parameters, dataset, sets, initial, task, collective, learner)

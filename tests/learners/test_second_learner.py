@@ -257,8 +257,9 @@ def test_what_does_not_fit_is_refused(tmp_path):
     train(3).save_model(tmp_path / "m.gbun")
     with pytest.raises(ValueError, match="is a model, not the checkpoint of a training"):
         train(3, resume=tmp_path / "m.gbun")
-    with pytest.raises(ValueError, match=r"learner must be a gbun\.learners\.Learner or None, got str"):
-        gbun.train({}, (X, Y), 2, learner="tree")
+    for use in (gbun.train, gbun.cv, lambda params, data, n, learner: gbun.plan(params, data, learner=learner)):
+        with pytest.raises(ValueError, match=r"learner must be a gbun\.learners\.Learner or None, got str"):
+            use({}, (X, Y), 2, learner="random cuts")
     with pytest.raises(ValueError, match=r"learner differs from init_model's: got 'random_cuts' .*expected 'network'"):
         train(2, init_model=gbun.train({}, (X, Y), 1))
     pytest.importorskip("torch")
