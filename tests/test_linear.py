@@ -18,7 +18,8 @@ from gbun.data.buckets import Buckets
 from gbun.data.features import Shard
 from gbun.data.ingest import ingest
 from gbun.kernels.threads import ThreadPool
-from gbun.linear import COARSE_BITS, L2_PATH, LinearFit, LinearStartFitter, round_coarsely
+from gbun.lbfgs import COARSE_BITS, round_coarsely
+from gbun.linear import L2_PATH, LinearFit, LinearStartFitter
 from gbun.metrics import get_metric
 from gbun.objectives import Huber, Logistic, MultiLogistic, MultiSquaredError, Poisson, Softmax, SquaredError
 from tests.data.test_scaling import Team, parts_of_rows
@@ -144,7 +145,9 @@ def test_any_division_among_workers_gives_the_same_weights(objective, task, buck
             np.testing.assert_array_equal(theta, found[0])
         np.testing.assert_allclose(found[0], wanted, atol=1e-6 * np.abs(wanted).max())
         small = {shape for shape in team.shapes if np.prod(shape) <= wanted.shape[1] + 1 or shape == (2,)}
-        assert team.shapes - small == {wanted.shape, wanted.shape[:1]}  # theta, and its curvature
+        # theta, its curvature, and, once, which buckets are used
+        assert team.shapes - small == {wanted.shape, wanted.shape[:1], (buckets.n,)}
+    assert len(wanted) - 1 == len(np.unique(buckets.place(whole.features.sparse.ids)[0]))
 
 
 def test_workers_choose_the_penalty_together():

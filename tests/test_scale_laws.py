@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 import gbun
-from gbun.linear import LbfgsDescent
+from gbun.kernels.threads import ThreadPool
+from gbun.lbfgs import LbfgsDescent
 
 rng = np.random.default_rng(5)
 X = rng.normal(size=(600, 6))
@@ -47,13 +48,13 @@ def test_targets_beyond_float32_are_refused_or_learnt_by_the_linear_start(power)
 
 
 def test_a_direction_that_is_not_finite_begins_anew():
-    descent = LbfgsDescent(np.ones(4), free_intercept=True)
+    descent = LbfgsDescent(np.ones(4), free_intercept=True, threads=ThreadPool(1))
     descent.begin(1.0, 1e-6)
     theta, gradient = np.zeros((4, 1)), np.arange(1.0, 5.0)[:, None]
-    first = descent.direction(gradient, theta)
-    descent.step = 0.5 * first
+    first = descent.direction(gradient.copy(), theta)
+    descent.take(0.5)
     descent.pairs.append((np.full((4, 1), np.inf, np.float32), np.ones((4, 1), np.float32), 1.0))
-    found = descent.direction(0.5 * gradient, theta + descent.step)
+    found = descent.direction(0.5 * gradient, theta + 0.5 * first)
     assert np.isfinite(found).all()
     assert np.vdot(found, gradient) < 0.0
     assert not descent.pairs

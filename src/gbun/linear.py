@@ -10,14 +10,12 @@ The method is L-BFGS. Each step needs sums over rows: the gradient, of the size 
 length that is tried. The root gets these sums, chooses the direction and decides when to stop, and broadcasts both, so
 that all workers end with the same bits.
 
-Sums over the same rows in another order, or on other workers, differ in their last bits, and L-BFGS would amplify that
-to a thousandth within some tens of steps. So gradients and step lengths are rounded to a few bits (`round_coarsely`).
-Then every step is the same, unless a sum lies within its last bits of a rounding boundary: about one number in 10^10.
+Wide data have more buckets than weights that matter: only weights of features that some row has are fitted. The others
+are 0, and neither computed nor sent.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,8 +26,9 @@ from gbun.collectives import Collective
 from gbun.data.buckets import Buckets
 from gbun.data.features import Features, Shard
 from gbun.dtypes import HEAD, MEMBERSHIP, SUM, FloatArray
-from gbun.kernels.linear import HISTORY, LinearRows
+from gbun.kernels.linear import LinearRows
 from gbun.kernels.threads import ThreadPool
+from gbun.lbfgs import LbfgsDescent, round_coarsely
 from gbun.metrics.base import Metric
 from gbun.objectives import Objective
 from gbun.objectives.custom import split_rows
@@ -38,7 +37,6 @@ from gbun.solve import minimise_over_workers
 L2_PATH = tuple(4.0**k for k in range(2, -8, -1))  # penalties to try, the strongest first
 TOLERANCE = 2e-2  # relative to the size of the gradient before the first step
 MAX_STEPS = 100
-COARSE_BITS = 12  # significant bits that L-BFGS gets: few beside the 53 of a sum, many beside its tolerance
 SLOPE_TOLERANCE = 0.3  # the part of the slope that a line search may leave: any step that changes the gradient helps
 SCORES_PER_PIECE = 2**16
 
@@ -121,6 +119,8 @@ class LinearFit:
 
     def __init__(self, rows: Shard, fitting: LinearStartFitter) -> None:
         self.rows = LinearRows(rows.features, fitting.buckets, fitting.threads)
+        self.used = fitting.collective.sum(self.rows.find_used()) > 0.0  # by a row of any worker
+        self.rows.keep(self.used)
         self.shard, self.fitting = rows, fitting
         self.objective, self.collective = fitting.objective, fitting.collective
         C = len(fitting.start)
@@ -130,7 +130,9 @@ class LinearFit:
         self.scores[:] = fitting.start if rows.base_margin is None else rows.base_margin
         margins = self.collective.sum(np.array([0.0 if rows.base_margin is None else 1.0]), root=0)
         curvature = self._sum_curvature()
-        self.descent = LbfgsDescent(curvature, not margins[0]) if self.collective.rank == 0 else None
+        self.descent = None
+        if self.collective.rank == 0:
+            self.descent = LbfgsDescent(curvature, not margins[0], fitting.threads)
 
     def _sum_curvature(self) -> FloatArray:
         """Return sum_i h_i phi_i^2 of each weight, then sum_i h_i, at the start; complete on the root only."""
@@ -152,7 +154,7 @@ class LinearFit:
             sums, direction = self._sum_gradient(), np.zeros(self.theta.shape, dtype=MEMBERSHIP)
             if self.descent is not None:
                 direction = self.descent.direction(sums, self.theta)
-            direction = self.collective.broadcast(direction).astype(SUM)
+            direction = self.collective.broadcast(direction)
             if not direction.any():
                 return
             self._take_step(direction)
@@ -187,114 +189,13 @@ class LinearFit:
 
         slope_at_zero = 0.0 if descent is None else descent.slope
         alpha = float(round_coarsely(minimise_over_workers(self.collective, along, SLOPE_TOLERANCE, slope_at_zero)))
-        self.theta += alpha * direction
+        self.theta += np.multiply(direction, alpha, dtype=SUM)
         self.scores += alpha * d
         if descent is not None:
-            descent.step = direction * alpha
+            descent.take(alpha)
 
     def result(self, l2: float) -> tuple[FloatArray, LinearStart]:
         """Return the constant with the intercept, and the weights."""
-        weights = self.theta[:-1].astype(HEAD)
+        weights = np.zeros((len(self.used), self.theta.shape[1]), dtype=HEAD)
+        weights[self.used] = self.theta[:-1]
         return self.fitting.start + self.theta[-1], LinearStart(self.fitting.buckets, weights, l2)
-
-
-class LbfgsDescent:
-    """Directions of L-BFGS from sums over all workers' rows, on the root only.
-
-    If every worker chose for itself, processors that differ in a last bit could make one stop while others wait for it.
-    The inverse Hessian is a diagonal, corrected by the last steps and the changes of the gradient. Both are kept in
-    units of the first gradient and the first step, so that neither float32 nor `round_coarsely` sees the unit of y.
-    """
-
-    def __init__(self, curvature: FloatArray, free_intercept: bool) -> None:
-        self.curvature, self.free_intercept = curvature, free_intercept
-        n_used = np.count_nonzero(curvature[:-1])
-        self.unit = float(curvature[:-1].sum() / n_used) if n_used else 1.0
-        self.first_size: float | None = None
-
-    def begin(self, l2: float, tolerance: float) -> None:
-        """Start again with another penalty."""
-        penalised = np.append(np.ones(len(self.curvature) - 1), 0.0)
-        self.penalty, self.tolerance = (l2 * self.unit * penalised)[:, None], tolerance
-        scale = self.curvature[:, None] + self.penalty
-        self.inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0.0)
-        self.gradient_unit = self.step_unit = 0.0  # not known yet
-        if not self.free_intercept:
-            self.inverse[-1] = 0.0
-        # In float32: a line search follows anyway, and a step reads and writes little else.
-        self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=HISTORY)
-        self.scale = 1.0
-        self.gradient: FloatArray | None = None
-        self.step = np.zeros(0)  # the last one
-
-    def direction(self, sums: FloatArray, theta: FloatArray) -> FloatArray:
-        """Return the next direction, of the shape of theta; zeros if the fit has converged."""
-        before, self.gradient = self.gradient, sums + self.penalty * theta
-        stop = np.zeros(theta.shape, dtype=MEMBERSHIP)
-        if before is None:
-            self.gradient_unit = float(np.linalg.norm(self.gradient)) or 1.0
-            self.step_unit = float(np.linalg.norm(self.inverse * self.gradient)) or 1.0
-        elif not self._add_pair(self.step / self.step_unit, (self.gradient - before) / self.gradient_unit):
-            return stop
-        size = float(np.sqrt(np.vdot(self.gradient, self.inverse * self.gradient)))
-        self.first_size = size if self.first_size is None else self.first_size
-        if not size > self.tolerance * self.first_size:
-            return stop
-        direction = self._find_direction(self.gradient)
-        if not np.isfinite(direction).all():  # the pairs of steps and changes are of no use any more
-            self.pairs.clear()
-            self.scale = 1.0
-            direction = self._find_direction(self.gradient)
-        if not np.isfinite(direction).all():
-            raise ValueError(
-                "the linear start has no finite step: y, or the weights, are too large or too small for float32; scale "
-                "y to values between 1e-30 and 1e30, or use init='constant'"
-            )
-        self.slope = float(np.vdot(self.gradient, direction.astype(SUM)))
-        return direction
-
-    def _find_direction(self, gradient: FloatArray) -> FloatArray:
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks
-            direction = -self._apply_inverse(gradient / self.gradient_unit).astype(SUM)
-            return np.asarray(direction * self.step_unit, dtype=MEMBERSHIP)
-
-    def penalty_along(self, direction: FloatArray, theta: FloatArray) -> tuple[float, float]:
-        """Return what the penalty adds to the slope at 0, and to the curvature."""
-        penalised = self.penalty * direction
-        return float(np.vdot(penalised, theta)), float(np.vdot(penalised, direction))
-
-    def _add_pair(self, step: FloatArray, change: FloatArray) -> bool:
-        """Remember a step; return False if the gradient did not grow along it, so that nothing is left to gain."""
-        change = round_coarsely(change)
-        product = float(np.vdot(step, change))
-        if not product > 0.0:
-            return False
-        self.scale = product / float(np.vdot(change, self._inverse_in_units() * change))
-        self.pairs.append((step.astype(MEMBERSHIP), change, 1.0 / product))
-        return True
-
-    def _inverse_in_units(self) -> FloatArray:
-        return self.inverse * (self.gradient_unit / self.step_unit)
-
-    def _apply_inverse(self, gradient: FloatArray) -> FloatArray:
-        """Multiply the gradient by the inverse Hessian, by the two-loop recursion."""
-        q, weights = round_coarsely(gradient), []
-        for step, change, rho in reversed(self.pairs):
-            weights.append(np.float32(rho * np.vdot(step, q)))
-            q -= weights[-1] * change
-        q *= self._inverse_in_units() * self.scale
-        for (step, change, rho), weight in zip(self.pairs, reversed(weights), strict=True):
-            q += (weight - np.float32(rho * np.vdot(change, q))) * step
-        return q
-
-
-def round_coarsely(numbers: FloatArray | float) -> FloatArray:
-    """Round to `COARSE_BITS` significant bits, as float32.
-
-    >>> round_coarsely(np.array([1.0001, 1000.06, -2.0])).tolist()
-    [1.0, 1000.0, -2.0]
-    """
-    dropped = 24 - COARSE_BITS
-    words = np.asarray(numbers, dtype=np.float32).view(np.uint32)
-    rounded = (words + np.uint32(1 << (dropped - 1))) & np.uint32(2**32 - (1 << dropped))
-    return np.asarray(rounded).view(MEMBERSHIP)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from gbun.arrays import to_host
 from gbun.data.buckets import Buckets
@@ -25,6 +26,7 @@ from gbun.kernels.threads import ThreadPool
 PIECE_ROWS = 4096  # of a piece of work
 MAX_PIECES, MIN_PIECE_ENTRIES = 64, 2**15  # of the buckets: pieces at most, entries of a piece at least
 HISTORY = 6  # pairs of steps and changes of the gradient that L-BFGS remembers
+PIECE_NUMBERS = 2**17  # of a vector
 
 
 def count_weights(features: Features, buckets: Buckets | None) -> int:
@@ -57,6 +59,23 @@ class LinearRows:
             values = np.asarray(entries.values, dtype=MEMBERSHIP)
             self.values = np.ascontiguousarray(values if signs is None else values * signs)
             self.indptr = np.ascontiguousarray(entries.indptr, dtype=np.int64)
+
+    def find_used(self) -> FloatArray:
+        """Return 1 for each dense column and each bucket of an entry, 0 for the other weights."""
+        used = np.zeros(self.n_weights, dtype=SUM)
+        used[: self.n_dense] = 1.0
+        if self._has_buckets:
+            used[self.n_dense + self.places] = 1.0
+        return used
+
+    def keep(self, used: NDArray[np.bool_]) -> None:
+        """Leave out the weights that are not used: others take their numbers."""
+        if used.all():
+            return
+        self.n_weights = int(used.sum())
+        if self._has_buckets:
+            numbers = np.cumsum(used[self.n_dense :], dtype=np.int32) - np.int32(1)
+            self.places = numbers[self.places]
 
     def scores(self, weights: FloatArray) -> FloatArray:
         """Compute F theta, n x C, with theta as float32. The bits of a row do not depend on the rows beside it."""
@@ -157,3 +176,38 @@ def _column_sums_of_many(starts: Any, rows: Any, values: Any, g: Any, out: Any, 
             i, x = rows[e], np.float64(values[e])
             for c in range(C):
                 out[j, c] += x * g[i, c]
+
+
+class VectorSums:
+    """Sums over long float32 arrays, in pieces, with the same bits for every number of threads."""
+
+    def __init__(self, threads: ThreadPool) -> None:
+        self.threads = threads
+
+    def dot(self, a: FloatArray, b: FloatArray) -> float:
+        """Return the inner product of two arrays of the same shape, summed in float64."""
+        a, b = a.reshape(-1), b.reshape(-1)
+        return float(sum(self.threads.map(lambda at: _dot(a[at], b[at]), self._split(a), a.size)))
+
+    def add(self, a: FloatArray, factor: float, b: FloatArray) -> None:
+        """Add a multiple of `b` to `a`, in place."""
+        a, b, narrow = a.reshape(-1), b.reshape(-1), np.float32(factor)
+        for _ in self.threads.map(lambda at: _add_multiple(a[at], narrow, b[at]), self._split(a), a.size):
+            pass
+
+    def _split(self, a: FloatArray) -> list[slice]:
+        return [slice(i, i + PIECE_NUMBERS) for i in range(0, a.size, PIECE_NUMBERS)]
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc"})
+def _dot(a: Any, b: Any) -> float:
+    total = 0.0
+    for i in range(len(a)):
+        total += np.float64(a[i]) * np.float64(b[i])
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_multiple(a: Any, factor: Any, b: Any) -> None:
+    for i in range(len(a)):
+        a[i] += factor * b[i]
