@@ -7,7 +7,7 @@ which worker failed and why. The messages go to the root, which decides for all.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from gbun.checks import brief, integer, one_of, optional, parse_strict_json, record, rule, strings
 from gbun.collectives import Collective, Solo, WorkerError
 from gbun.data import frames
 from gbun.data.features import Features, Schema
@@ -79,6 +80,8 @@ def decide_at_root(collective: Collective, message: Any, decide: Callable[[list[
     answer = _decode_json(collective.broadcast(text if collective.rank == 0 else np.zeros(length, dtype=np.uint8)))
     if failure is not None:
         raise failure
+    if not isinstance(answer, dict) or len({"error", "result"} & set(answer)) != 1:
+        raise WorkerError(f"worker 0 of {collective.size} sent no decision: {brief(answer)}", 0)
     if "error" in answer:
         raise ValueError(answer["error"])
     return answer["result"]
@@ -89,7 +92,7 @@ def _encode_json(value: Any) -> NDArray[np.uint8]:
 
 
 def _decode_json(text: NDArray[np.uint8]) -> Any:
-    return json.loads(text.tobytes())
+    return parse_strict_json(text.tobytes().decode(), "the message of a worker")
 
 
 def check_same(messages: list[Any], where: str) -> None:
@@ -133,6 +136,22 @@ def format_groups(groups: Mapping[Any, list[int]]) -> str:
 # Features
 
 
+_COUNT = integer(0, 2**63 - 1)
+_FLAGS = rule(
+    "a list of flags", lambda value: isinstance(value, list) and all(isinstance(item, bool) for item in value)
+)
+FORM = record(
+    {
+        "rows": _COUNT,
+        "kind": one_of("", *KIND_NAMES),
+        "columns": _COUNT,
+        "names": optional(strings),
+        "categorical": _FLAGS,
+        "missing": _FLAGS,
+    }
+)
+
+
 @dataclass(frozen=True)
 class ShareForm:
     """The form of a worker's share of the rows; `kind` is empty if no row of the share tells.
@@ -144,7 +163,7 @@ class ShareForm:
     rows: int = 0
     kind: str = ""
     columns: int = 0
-    names: list[str] | None = None
+    names: Sequence[str] | None = None
     categorical: list[bool] = field(default_factory=list)
     missing: list[bool] = field(default_factory=list)
 
@@ -223,7 +242,9 @@ def _sparse_width(X: Any) -> int | None:
 
 def _merge_forms(messages: list[Any]) -> dict[str, Any] | None:
     """Return the schema of all shares, and whether they have dense columns; None if no row tells its kind."""
-    forms = [ShareForm(**message) for message in messages]
+    forms = [ShareForm(**FORM(f"the form of rank {rank}", message)) for rank, message in enumerate(messages)]
+    if any(not len(form.names or ()) == len(form.categorical) == len(form.missing) for form in forms):
+        raise ValueError("the form of a share must say of each name whether it is categorical and missing")
     if not any(form.rows for form in forms):
         raise ValueError("X has no rows")
     telling = {rank: form for rank, form in enumerate(forms) if form.kind}
@@ -253,7 +274,7 @@ def _merge_forms(messages: list[Any]) -> dict[str, Any] | None:
     }
 
 
-def _merge_names(forms: Mapping[int, ShareForm]) -> list[str]:
+def _merge_names(forms: Mapping[int, ShareForm]) -> Sequence[str]:
     """Return the names of the columns, which must be the same on all workers that have frames."""
     first = next(iter(forms))
     names = forms[first].names or []

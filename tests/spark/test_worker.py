@@ -314,7 +314,7 @@ def test_a_closed_listener_ignores_reports(monkeypatch):
     reports = Queue()
     secret = make_secret()
     listener = ProgressListener("127.0.0.1", secret, reports.put)
-    report = b'{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0}'
+    report = b'{"round": 0, "n_rounds": 1, "evaluations": {}, "seconds": 0, "trial": false}'
     late = connect(listener.address, secret, "progress", timeout=60.0)
     late.send(report)
     reports.get(timeout=60)

@@ -26,6 +26,7 @@ from random import random
 from time import monotonic, sleep
 
 NONCE, HEADER, CODE = 32, 8, 16  # bytes
+FIRST_ALLOCATION = 2**24  # bytes for a message; more only as they come
 HANDSHAKE_SECONDS = 10.0  # for a client to prove that it knows the secret
 MAX_HANDSHAKES = 256  # under way at one time; then the oldest is dropped
 ACCEPT_SECONDS = 0.5  # between looks whether a listener was closed
@@ -102,15 +103,16 @@ class Channel:
         return content
 
     def _read(self, length: int) -> bytearray:
-        content = bytearray(length)
-        rest = memoryview(content)
-        while rest:
+        content, at = bytearray(min(length, FIRST_ALLOCATION)), 0
+        while at < length:
+            if at == len(content):  # memory grows with what came, whatever length a header states
+                content += bytes(min(length - at, at))
             if self._deadline is not None:  # one limit for the whole handshake, however slowly bytes come
                 self._socket.settimeout(max(self._deadline - monotonic(), 1e-3))
-            count = self._socket.recv_into(rest)
+            count = self._socket.recv_into(memoryview(content)[at:])
             if not count:
                 raise ConnectionError("the connection was closed")
-            rest = rest[count:]
+            at += count
         return content
 
     def close(self) -> None:

@@ -126,7 +126,12 @@ class Health:
         record = self._ask_store(lambda: self.store.get("failure") if self.store.check(["failure"]) else None)
         if record is None:
             return None
-        rank, cause, lost = json.loads(record)
+        try:
+            rank, cause, lost = json.loads(record)
+        except (TypeError, ValueError, RecursionError):
+            rank = cause = lost = None
+        if type(rank) is not int or not isinstance(cause, str) or not isinstance(lost, bool):
+            return WorkerError(f"a worker failed, and its record cannot be read: {record[:100]!r}")
         return WorkerError(f"worker {rank} of {self.size} failed: {cause}", rank, lost)
 
     def _record_failure(self, rank: int, cause: str, lost: bool = False) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from ipaddress import ip_address
 
-from gbun.collectives.channels import Channel, Listener, connect
+from gbun.collectives.channels import Address, Channel, Listener, connect
 from gbun.collectives.store import Store, wait_for_keys
 
 
@@ -49,7 +49,7 @@ class Links:
                 wait_for_keys(store, [f"address/{peer}"], lambda: self.closed)
                 if self.closed:
                     return
-                peer_host, port = json.loads(store.get(f"address/{peer}"))
+                peer_host, port = read_address(store.get(f"address/{peer}"))
                 _check_reachable(host, self.rank, peer_host, peer)
                 purpose = self._purpose(peer)
                 self._add(str(peer), connect((peer_host, port), secret, purpose, str(self.rank), timeout))
@@ -80,6 +80,17 @@ class Links:
             links = list(self._links.values())
         for link in links:
             link.close()
+
+
+def read_address(text: bytes) -> Address:
+    """Read the address that a worker left in the store; a ConnectionError if it is none."""
+    try:
+        host, port = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        host, port = None, None
+    if not isinstance(host, str) or type(port) is not int or not 0 < port < 2**16:
+        raise ConnectionError(f"a worker left {text[:100]!r} in the store, expected its host and port")
+    return host, port
 
 
 def _check_reachable(host: str, rank: int, peer_host: str, peer: int) -> None:

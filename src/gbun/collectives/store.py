@@ -13,6 +13,7 @@ from contextlib import suppress
 from time import sleep
 from typing import Any, Protocol
 
+from gbun.checks import brief, parse_strict_json
 from gbun.collectives.channels import Address, Channel, Listener, connect
 
 MESSAGE_LIMIT = 2**24  # bytes
@@ -51,6 +52,32 @@ def close_store(store: Store) -> None:
         store.close()
 
 
+def _is_text(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+def _read_message(message: bytearray) -> Any:
+    return parse_strict_json(message.decode(), "the message")
+
+
+def _read_request(message: bytearray) -> tuple[str, list[str]]:
+    """Return an operation and its texts; anything else that a client sends gives a ValueError."""
+    request = _read_message(message)
+    match request:
+        case ["check" | "multi_get" as operation, list(texts)]:
+            pass
+        case ["set" as operation, _, _] | ["compare_set" as operation, _, _, _]:
+            texts = request[1:]
+        case _:
+            raise ValueError(f"no request: {brief(request)}")
+    if not all(map(_is_text, texts)):
+        raise ValueError(f"no request: {brief(request)}")
+    return operation, texts
+
+
 class StoreServer:
     """Keeps the values, in threads of this process."""
 
@@ -63,24 +90,26 @@ class StoreServer:
     def _serve(self, channel: Channel) -> None:
         with suppress(OSError, ValueError):  # the client is gone, or does not speak our language
             while True:
-                operation, *arguments = json.loads(bytes(channel.receive(MESSAGE_LIMIT)))
+                operation, arguments = _read_request(channel.receive(MESSAGE_LIMIT))
                 with self._lock:
-                    answer = self._answer(operation, *arguments)
+                    answer = self._answer(operation, arguments)
                 channel.send(json.dumps(answer).encode())
         channel.close()
 
-    def _answer(self, operation: str, *arguments: Any) -> Any:
+    def _answer(self, operation: str, arguments: list[str]) -> Any:
         values = self._values
         if operation == "set":
-            values.update([arguments])
+            key, value = arguments
+            values[key] = value
             return None
         if operation == "compare_set":
             key, expected, value = arguments
             if values.get(key, expected) == expected:
                 values[key] = value
             return values[key]
-        (keys,) = arguments
-        return all(key in values for key in keys) if operation == "check" else [values.get(key) for key in keys]
+        if operation == "check":
+            return all(key in values for key in arguments)
+        return [values.get(key) for key in arguments]
 
     def close(self) -> None:
         self._listener.close()
@@ -96,22 +125,26 @@ class StoreClient:
         self._channel = connect(address, secret, PURPOSE, timeout=timeout, wait=timeout)
 
     def set(self, key: str, value: str) -> None:
-        self._ask("set", key, value)
+        self._ask(lambda answer: answer is None, "set", key, value)
 
     def get(self, key: str) -> bytes:
         return self.multi_get([key])[0]
 
     def check(self, keys: list[str]) -> bool:
-        return bool(self._ask("check", keys))
+        return bool(self._ask(lambda answer: isinstance(answer, bool), "check", keys))
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        values = self._ask("multi_get", keys)
+        def are_values(answer: Any) -> bool:
+            is_list = isinstance(answer, list) and len(answer) == len(keys)
+            return is_list and all(value is None or _is_text(value) for value in answer)
+
+        values = self._ask(are_values, "multi_get", keys)
         if None in values:
             raise KeyError(keys[values.index(None)])
         return [value.encode() for value in values]
 
     def compare_set(self, key: str, expected: str, value: str) -> bytes:
-        return str(self._ask("compare_set", key, expected, value)).encode()
+        return str(self._ask(_is_text, "compare_set", key, expected, value)).encode()
 
     def clone(self) -> StoreClient:
         return StoreClient(self._address, self._secret, self._timeout)
@@ -122,7 +155,14 @@ class StoreClient:
     def close(self) -> None:
         self._channel.close()
 
-    def _ask(self, *request: Any) -> Any:
+    def _ask(self, is_answer: Callable[[Any], bool], *request: Any) -> Any:
         with self._lock:
             self._channel.send(json.dumps(request).encode())
-            return json.loads(bytes(self._channel.receive(MESSAGE_LIMIT)))
+            message = self._channel.receive(MESSAGE_LIMIT)
+        try:
+            answer = _read_message(message)
+        except ValueError as error:
+            raise ConnectionError(f"the store does not speak our language: {error}") from None
+        if not is_answer(answer):
+            raise ConnectionError(f"the store answered {brief(answer)}, which is no answer to {request[0]!r}")
+        return answer

@@ -69,8 +69,8 @@ class TreeCollective:
             return None
         gathered = []
         for peer in range(self.size):
-            length = data.size if peer == root else int(self._receive(8, peer)().view(np.int64)[0])
-            gathered.append((data if peer == root else self._receive(length, peer)()).view(values.dtype))
+            part = data if peer == root else self._receive(self._receive_length(peer, values.dtype.itemsize), peer)()
+            gathered.append(part.view(values.dtype))
         return gathered
 
     def _reduce(self, values: FloatArray, wire: WireFormat, root: int) -> FloatArray | None:
@@ -110,6 +110,13 @@ class TreeCollective:
         """Return a function that waits for the next message of a worker."""
         self.traffic.received += size
         return lambda: np.frombuffer(self._run_or_explain(peer, lambda: self._links[peer].receive(size)), np.uint8)
+
+    def _receive_length(self, peer: int, itemsize: int) -> int:
+        """Return the length of the message that a worker sends next, a multiple of `itemsize`."""
+        length = int(self._receive(8, peer)().view(np.int64)[0])
+        if length < 0 or length % itemsize:
+            raise self._explain_error(peer, ConnectionError(f"a worker sends {length} bytes, expected whole numbers"))
+        return length
 
     def _run_or_explain(self, peer: int, work: Callable[[], Any]) -> Any:
         try:

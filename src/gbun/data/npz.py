@@ -17,7 +17,15 @@ import scipy.sparse
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gbun.data.streams import PathLike, Share, check_magic, explain_broken_content, share_bounds
+from gbun.data.streams import (
+    EXPANSION_VARIABLE,
+    PathLike,
+    Share,
+    check_magic,
+    expansion_limit,
+    explain_broken_content,
+    share_bounds,
+)
 
 _SPARSE_PARTS = ("data", "indices", "indptr", "shape")
 _HEADER_SIZE = 1 << 14  # bytes read for the header of an array: numpy's longest fits in
@@ -48,7 +56,7 @@ def read_npz(path: Path, labels: PathLike | None, share: Share) -> tuple[Any, An
             )
         with _explain_broken(path, ".npz"):
             headers = {name: archive.header(name) for name in ("X", "y", "weight") if name in names}
-            X: Any = headers["X"] if form is None else archive.csr_header() if form == "csr" else _load_as_csr(path)
+            X: Any = headers["X"] if form is None else archive.csr_header() if form == "csr" else archive.read_as_csr()
         separate_y: Any = None
         if labels is not None:
             check_magic(Path(labels), b"\x93NUMPY", "a .npy file")
@@ -66,14 +74,6 @@ def read_npz(path: Path, labels: PathLike | None, share: Share) -> tuple[Any, An
 def _explain_broken(path: Path, ending: str) -> AbstractContextManager[None]:
     expected = f"a whole {ending} of numbers or fixed-width strings"
     return explain_broken_content(path, expected, "save it again, without objects")
-
-
-def _load_as_csr(path: Path) -> scipy.sparse.csr_array:
-    matrix: Any = scipy.sparse.load_npz(path)
-    if matrix.format in ("csc", "bsr"):
-        # An index outside the shape would make compiled code read outside its arrays.
-        matrix.check_format(full_check=True)
-    return scipy.sparse.csr_array(matrix)
 
 
 def _check_shapes(path: Path, X: Any, y: Any, weight: Any) -> None:
@@ -121,7 +121,7 @@ class NpzReader:
             self.names = set(self._members)
             self.sparse_format = "csr" if set(_SPARSE_PARTS) <= self.names else None
             if "format" in self.names:
-                self.sparse_format = str(np.char.decode(self.read_rows("format").astype("S"))[0])
+                self.sparse_format = str(np.char.decode(self.read_rows("format").astype("S")).reshape(-1)[0])
         except BaseException:
             self._raw.close()
             raise
@@ -148,6 +148,8 @@ class NpzReader:
         needed, available = head.tell() + math.prod(shape) * dtype.itemsize, self._members[name].file_size
         if needed != available or min(shape, default=0) < 0:
             raise ValueError(f"array {name!r} of shape {shape} needs {needed} bytes, there are {available}")
+        if fortran_order and len(shape) > 2:
+            raise ValueError(f"array {name!r} of shape {shape} is in Fortran order, which is read of matrices only")
         stored = min(self._members[name].compress_size, os.fstat(self._raw.fileno()).st_size)
         if needed > MAX_DEFLATE_RATIO * stored + _HEADER_SIZE:  # before anything is allocated
             raise ValueError(f"array {name!r} of shape {shape} needs {needed} bytes, {stored} bytes cannot hold them")
@@ -197,16 +199,46 @@ class NpzReader:
         """Read rows `first` to `last - 1` of the CSR matrix and check their indices."""
         m = self.csr_header().shape[1]
         ends = self.read_rows("indptr", first, last + 1).astype(np.int64)
+        _check_ends(ends, first == 0, self.header("indices").shape[0])
         start, end = int(ends[0]), int(ends[-1])
-        valid = start >= 0 and (first > 0 or start == 0) and end <= self.header("indices").shape[0]
-        if not valid or (ends[1:] < ends[:-1]).any():
-            raise ValueError("indptr must begin with 0, must not decrease and must end at the number of indices")
         indices = self.read_rows("indices", start, end)
-        # An index outside the shape would make compiled code read outside its arrays.
-        if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < m:
-            raise ValueError(f"indices must be from 0 to {m - 1}")
+        _check_indices(indices, m)
         data = self.read_rows("data", start, end)
         return scipy.sparse.csr_array((data, indices, ends - start), shape=(last - first, m))
+
+    def read_as_csr(self) -> scipy.sparse.csr_array:
+        """Read a matrix of another format, as scipy.sparse.save_npz writes it; compiled code trusts what is checked."""
+        form, names = self.sparse_format, ["indices", "indptr"]
+        if form == "dia":
+            names = ["offsets"]
+        elif form == "coo":
+            names = ["coords"] if "coords" in self.names else ["row", "col"]
+        elif form not in ("csc", "bsr"):
+            raise ValueError(f"a sparse matrix of format {form!r} is none of csr, csc, coo, bsr and dia")
+        data, shape, *parts = (self.read_rows(name) for name in ("data", "shape", *names))
+        if shape.shape != (2,) or any(part.dtype.kind not in "iu" for part in (shape, *parts)):
+            raise ValueError(f"shape must be two integers, and {' and '.join(names)} must hold integers")
+        n, m = shape.tolist()
+        limit = expansion_limit(os.fstat(self._raw.fileno()).st_size)
+        if min(n, m) < 0 or 8 * n > limit:  # rows may be empty: nothing but their number is in the file
+            raise ValueError(
+                f"a matrix of shape {(n, m)} takes more than {limit:,} bytes as csr; save X.tocsr(), or set "
+                f"{EXPANSION_VARIABLE} to a larger number of times"
+            )
+        if form == "coo":  # scipy checks its indices
+            return scipy.sparse.coo_array((data, tuple(parts[0] if len(parts) == 1 else parts)), shape=(n, m)).tocsr()
+        if form == "dia":
+            return scipy.sparse.dia_array((data, parts[0]), shape=(n, m)).tocoo().tocsr()
+        indices, ends = parts[0], parts[1].astype(np.int64)
+        rows, columns = data.shape[1:] if form == "bsr" and data.ndim == 3 else (1, 1)
+        outer, inner = (m, n) if form == "csc" else (n // max(rows, 1), m // max(columns, 1))
+        if ends.shape != (outer + 1,) or indices.shape != data.shape[:1]:
+            raise ValueError(f"indptr {ends.shape} and indices {indices.shape} are not those of a {form} of {(n, m)}")
+        _check_ends(ends, True, len(indices))
+        _check_indices(indices, inner)
+        make: Any = scipy.sparse.csc_array if form == "csc" else scipy.sparse.bsr_array
+        matrix: scipy.sparse.csr_array = make((data, indices, ends), shape=(n, m)).tocsr()
+        return matrix
 
     def _open(self, name: str) -> Any:
         info = self._members[name]
@@ -219,3 +251,15 @@ class NpzReader:
         lengths = struct.unpack("<2H", self._raw.read(30)[26:])
         self._raw.seek(info.header_offset + 30 + sum(lengths))
         return self._raw
+
+
+def _check_ends(ends: NDArray[np.int64], from_first: bool, n_indices: int) -> None:
+    begins = ends[0] == 0 if from_first else ends[0] >= 0
+    if not begins or ends[-1] > n_indices or (ends[1:] < ends[:-1]).any():
+        raise ValueError("indptr must begin with 0, must not decrease and must end at the number of indices")
+
+
+def _check_indices(indices: NDArray[Any], m: int) -> None:
+    """Refuse an index outside the shape: it would make compiled code read outside its arrays."""
+    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < m:
+        raise ValueError(f"indices must be from 0 to {m - 1}")

@@ -83,8 +83,8 @@ def open_content(path: PathLike, share: Share = WHOLE_FILE, header_size: int = 0
             yield lines
             return
         try:
-            limit = max(LEAST_EXPANDED, read_limit(EXPANSION_VARIABLE, MAX_EXPANSION) * path.stat().st_size)
-            yield io.BufferedReader(Expanding(_OPENERS[ending](raw), path, limit), 1 << 20)
+            content = Expanding(_OPENERS[ending](raw), path, expansion_limit(path.stat().st_size))
+            yield io.BufferedReader(content, 1 << 20)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # an error of the disk, not of the archive
@@ -118,6 +118,11 @@ class Expanding(io.RawIOBase):
                 f"of the file; if you trust it, decompress it or set {EXPANSION_VARIABLE} to a larger number of times"
             )
         return len(piece)
+
+
+def expansion_limit(size: int) -> int:
+    """Return the bytes that the content of a file of `size` bytes may have."""
+    return max(LEAST_EXPANDED, read_limit(EXPANSION_VARIABLE, MAX_EXPANSION) * size)
 
 
 def read_limit(variable: str, default: int) -> int:

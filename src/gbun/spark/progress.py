@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gbun.callbacks import Callback, Evaluations, RoundReport
+from gbun.checks import flag, integer, parse_strict_json, record, rule, table
 from gbun.collectives.channels import Address, Channel, Listener, connect
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 DRIVER_TIMEOUT = 3.0  # seconds that a worker waits for the driver; then it reports no more
 REPORT_LIMIT = 2**20  # bytes
 PURPOSE = "progress"
+ROUND = integer(0, 2**63 - 1)
+MEASURE = rule("a number", lambda value: isinstance(value, float) or (type(value) is int and abs(value) < 2**63))
+REPORT = record(
+    {"round": ROUND, "n_rounds": ROUND, "evaluations": table(table(MEASURE)), "seconds": MEASURE, "trial": flag}
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,12 @@ class RoundProgress:
         values = [f"{n} {m} {v:.5g}" for n, metrics in self.evaluations.items() for m, v in metrics.items()]
         name = "trial round" if self.trial else "round"
         return f"{name} {self.round + 1} of {self.n_rounds}, {self.seconds:.1f} s  {'  '.join(values)}".rstrip()
+
+
+def read_report(message: bytearray) -> RoundProgress:
+    """Read the report that a `ProgressSender` sent; a ValueError if it is none."""
+    fields = REPORT("the report", parse_strict_json(message.decode(), "the report"))
+    return RoundProgress(**fields)
 
 
 class ProgressSender(Callback):
@@ -102,12 +113,15 @@ class ProgressListener:
         self.address: Address = (host, self._listener.address[1])
 
     def _read(self, channel: Channel) -> None:
-        with suppress(OSError):  # the worker has no more to report
-            while True:
-                report = RoundProgress(**json.loads(bytes(channel.receive(REPORT_LIMIT))))
-                if self._closed:
-                    return
-                self._on_report(report)
+        while True:
+            try:
+                report = read_report(channel.receive(REPORT_LIMIT))
+            except (OSError, ValueError):  # the worker has no more to report, or reports nothing that we know
+                channel.close()
+                return
+            if self._closed:
+                return
+            self._on_report(report)
 
     def close(self) -> None:
         """Stop listening. Reports sent before are still read for a short time; later ones are ignored."""
