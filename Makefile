@@ -2,7 +2,7 @@
 
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes import the same modules: compiled once is enough
 
-.PHONY: demo test check static setup setup-all bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
+.PHONY: demo test check fuzz laws static setup setup-all bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
@@ -15,6 +15,12 @@ check: setup static ## style, types, import direction and the fast tests: needs 
 test: setup-all static ## style, types, import direction and all tests
 	rm -rf src/gbun/kernels/__pycache__
 	.venv/bin/pytest -n 3 --dist loadgroup
+
+fuzz: setup ## make fuzz SECONDS=600: mutated model files, data files and messages among workers; findings go to results/fuzz
+	.venv/bin/python -m tests.fuzz --seconds $(or $(SECONDS),600) $(ARGS)
+
+laws: setup ## make laws EXAMPLES=300: random cases for each law of tests/test_laws.py
+	GBUN_EXAMPLES=$(or $(EXAMPLES),300) .venv/bin/pytest tests/test_laws.py -n 2
 
 static: setup
 	.venv/bin/ruff check .

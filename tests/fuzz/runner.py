@@ -233,8 +233,17 @@ class Watch:
 class Fuzzer:
     """Runs children until the limits are reached; findings and statistics are its results."""
 
-    def __init__(self, module: str, names: Sequence[str], seed: int, n_children: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        module: str,
+        names: Sequence[str],
+        seed: int,
+        n_children: int,
+        limits: Limits,
+        max_restarts: int = MAX_RESTARTS,
+    ) -> None:
         self.module, self.names, self.seed, self.n_children, self.limits = module, names, seed, n_children, limits
+        self.max_restarts = max_restarts
         self.statistics = {name: Statistics() for name in names}
         self.findings: dict[tuple[str, str], Finding] = {}
         self.n_restarts = 0
@@ -255,7 +264,7 @@ class Fuzzer:
                     child.process.join()
                     if stuck or child.process.exitcode:
                         self._record_lost(child, "stuck" if not ended else f"ended-{child.process.exitcode}")
-                        if self.n_restarts < MAX_RESTARTS and time() < self.limits.until:
+                        if self.n_restarts < self.max_restarts and time() < self.limits.until:
                             self.n_restarts += 1
                             children.append(self._start(child.slot, child.number, False))
         finally:

@@ -107,6 +107,12 @@ def mean_and_spread(y: FloatArray, weight: FloatArray, collective: Collective) -
     return mean, spread if spread > 1e-12 * abs(mean) else 0.0
 
 
+def unit_of(y: FloatArray, weight: FloatArray, collective: Collective) -> float:
+    """Return the mean absolute deviation of y; of a constant its absolute value, and 1 for zeros: lengths scale with y."""
+    mean, spread = mean_and_spread(y, weight, collective)
+    return spread or abs(mean) or 1.0
+
+
 def bisect(
     slope: Callable[[float], float], y: FloatArray, weight: FloatArray, collective: Collective, steps: int = 200
 ) -> FloatArray:

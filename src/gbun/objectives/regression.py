@@ -10,7 +10,7 @@ import numpy as np
 from gbun.arrays import Array, namespace
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
-from gbun.objectives.base import Objective, Scores, as_columns, bisect, mean_and_spread, weighted_mean
+from gbun.objectives.base import Objective, Scores, as_columns, bisect, unit_of, weighted_mean
 
 TIE = 1e-7  # of epsilon: residuals of the quantile loss that count as 0
 MAX_LOG = 50.0  # under a log link, scores are clipped to +-50: exp(50) is beyond any rate that can be learnt
@@ -64,7 +64,7 @@ class Huber(Objective):
     def prepare(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Huber:
         if self.delta is not None:
             return self
-        return Huber(1.345 * mean_and_spread(y, weight, collective)[1] or 1.0)
+        return Huber(1.345 * unit_of(y, weight, collective))
 
     def loss(self, y: Array, scores: Scores) -> Array:
         r, delta = abs(scores - as_columns(y)), 1.0 if self.delta is None else self.delta
@@ -109,7 +109,7 @@ class Quantile(Objective):
     def prepare(self, y: FloatArray, weight: FloatArray, collective: Collective) -> Quantile:
         if self.epsilon is not None:
             return self
-        return Quantile(self.quantile, 0.01 * mean_and_spread(y, weight, collective)[1] or 1.0)
+        return Quantile(self.quantile, 0.01 * unit_of(y, weight, collective))
 
     def loss(self, y: Array, scores: Scores) -> Array:
         r = scores - as_columns(y)
