@@ -298,17 +298,19 @@ def test_predictions_are_finite_and_those_of_each_row(case, data):
 # Same up to rounding
 
 
-def settled(case):
-    """The case with a given penalty: which rows are held out to choose one depends on their number and digits of y.
+def without_kinks(case):
+    """The case; the pinball loss has kinks, so its linear start may end elsewhere in a flat valley: a constant one."""
+    return replace(case, params=case.params | {"init": "constant"}) if case.objective == "quantile" else case
 
-    The loss of a quantile has kinks, so its linear start may end elsewhere in a flat valley: it starts from a constant.
-    """
-    constant = case.params["init"] == "constant" or case.objective == "quantile"
-    return replace(case, params=case.params | ({"init": "constant"} if constant else {"linear_l2": 0.1}))
+
+def settled(case):
+    """The case with a given penalty: which rows are held out to choose one depends on their number and digits of y."""
+    case = without_kinks(case)
+    return case if case.params["init"] == "constant" else replace(case, params=case.params | {"linear_l2": 0.1})
 
 
 @law(20)
-@given(case=cases(learners=False), data=st.data())
+@given(case=cases(learners=False).map(without_kinks), data=st.data())
 def test_the_order_of_rows_changes_rounding_only(case, data):
     order = data.draw(st.permutations(range(case.n)))
     wanted = scores(case.train(), case.X)
@@ -367,7 +369,12 @@ def test_targets_in_another_unit_give_the_model_in_that_unit(case, power):
 
 
 @law(20)
-@given(case=cases(learners=False), size=st.integers(2, 3), overlap=st.booleans(), n_jobs=st.integers(1, 2))
+@given(
+    case=cases(learners=False).map(without_kinks),
+    size=st.integers(2, 3),
+    overlap=st.booleans(),
+    n_jobs=st.integers(1, 2),
+)
 def test_workers_make_the_model_of_one(case, size, overlap, n_jobs):
     owner = np.random.default_rng(case.seed).integers(size, size=case.n)
 
