@@ -108,7 +108,7 @@ def mean_and_spread(y: FloatArray, weight: FloatArray, collective: Collective) -
 
 
 def unit_of(y: FloatArray, weight: FloatArray, collective: Collective) -> float:
-    """Return the mean absolute deviation of y; of a constant its absolute value, and 1 for zeros: lengths scale with y."""
+    """Return the mean absolute deviation of y, of a constant its absolute value, of zeros 1."""
     mean, spread = mean_and_spread(y, weight, collective)
     return spread or abs(mean) or 1.0
 
