@@ -122,6 +122,12 @@ def test_worker_that_fails_before_it_trains_ends_the_job_too(how, cause):
         launch(jobs.fail_before_training, 3, (how,))
 
 
+def test_message_that_is_not_authentic_ends_the_job():
+    cause = "its connection broke: a message is not from a worker of this job, or was changed on its way"
+    with pytest.raises(WorkerError, match=f"worker 1 of 3 failed: {cause}"):
+        launch(jobs.forge_messages, 3)
+
+
 def test_every_remaining_worker_knows_the_cause_and_they_can_train_again():
     """As in a process group of the user: the processes go on."""
     found = launch(jobs.fail_and_train_again, 3)

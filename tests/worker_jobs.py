@@ -15,6 +15,7 @@ import torch.distributed as dist
 import gbun
 from gbun import distributed
 from gbun.callbacks import Callback, Checkpoint, EarlyStopping, History
+from gbun.collectives import channels
 from gbun.collectives.health import PULSES_PER_TIMEOUT
 
 TIMEOUT = 6.0  # seconds of silence after which a frozen worker is given up
@@ -102,6 +103,22 @@ def fail(how, rank):
     is_failing = dist.get_rank() == rank
     on_call = lambda number: stop_here(how) if is_failing and number > 25 else None  # noqa: E731
     train_forever(on_call, TIMEOUT if how == "frozen" else PATIENCE)
+
+
+def forge_messages():
+    """Train until the messages of worker 1 do not carry the code of the job any more."""
+
+    def on_call(number):
+        if dist.get_rank() == 1 and number == 26:
+            send = channels.Channel.send
+
+            def send_with_another_key(channel, content):
+                channel._send_key = bytes(64)
+                send(channel, content)
+
+            channels.Channel.send = send_with_another_key  # in this process, which ends with the job
+
+    train_forever(on_call)
 
 
 def fail_before_training(how):
