@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -103,6 +104,22 @@ def fail(how, rank):
     is_failing = dist.get_rank() == rank
     on_call = lambda number: stop_here(how) if is_failing and number > 25 else None  # noqa: E731
     train_forever(on_call, TIMEOUT if how == "frozen" else PATIENCE)
+
+
+def fail_in_own_group(folder, rank, how):
+    """Form a process group of two without a launcher, as scripts do: its store is in rank 0, which fails."""
+    address = Path(folder) / "port"
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        address.with_suffix(".new").write_text(str(store.port))
+        address.with_suffix(".new").rename(address)
+    else:
+        assert wait_for(address.exists)
+        store = dist.TCPStore("127.0.0.1", int(address.read_text()))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    sys.stdout.write(catch_error(lambda: fail(how, 0)))
+    sys.stdout.flush()
+    os._exit(0)  # without waiting for the group
 
 
 def forge_messages():
