@@ -343,6 +343,15 @@ def test_every_parameter_out_of_its_range(field, value):
         refused(lambda fit=fit: fit(**{name: value}), ValueError, words)
 
 
+def test_targets_of_extreme_size_are_learnt_or_refused():
+    """Never a model of numbers that are not finite."""
+    wanted = train().predict(X) / Y.std()
+    for size in (1e-18, 1e18):
+        np.testing.assert_allclose(train(y=Y * size).predict(X) / (Y * size).std(), wanted, rtol=1e-4, atol=1e-6)
+    for size in (1e-44, 1e30, 1e200):
+        refused(lambda size=size: train(y=Y * size), ValueError, ["y has values of size", "float32", "change its unit"])
+
+
 def test_values_beyond_float32_are_clipped_after_scaling():
     for model in (train(X * 1e40), train(X * 1e40, scale="none"), train()):
         for far in (X * 1e40, with_value(1e300), -with_value(1e18)):

@@ -122,6 +122,31 @@ def test_worker_that_fails_before_it_trains_ends_the_job_too(how, cause):
         launch(jobs.fail_before_training, 3, (how,))
 
 
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [("killed", "cannot be reached|its connection broke"), ("frozen", "has not answered for 6 s")],
+)
+def test_loss_of_the_worker_that_keeps_the_store_is_named(how, cause, tmp_path):
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from tests import worker_jobs\n"
+    code += "worker_jobs.fail_in_own_group(sys.argv[2], int(sys.argv[3]), sys.argv[4])"
+    given = [sys.executable, "-c", code, str(Path(__file__).parents[1]), str(tmp_path)]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    workers = [subprocess.Popen([*given, str(r), how], stdout=subprocess.PIPE, env=environment) for r in range(2)]
+    try:
+        error = workers[1].communicate(timeout=2 * jobs.PATIENCE)[0].decode()
+        assert re.match(f"worker 0.*({cause})", error), error
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+
+def test_message_that_is_not_authentic_ends_the_job():
+    cause = "its connection broke: a message is not from a worker of this job, or was changed on its way"
+    with pytest.raises(WorkerError, match=f"worker 1 of 3 failed: {cause}"):
+        launch(jobs.forge_messages, 3)
+
+
 def test_every_remaining_worker_knows_the_cause_and_they_can_train_again():
     """As in a process group of the user: the processes go on."""
     found = launch(jobs.fail_and_train_again, 3)

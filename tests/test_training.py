@@ -235,6 +235,46 @@ def test_an_interrupt_in_the_first_round_leaves_no_checkpoint(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+class Raising(Callback):
+    """Raises after round 3; with `again`, once more when it is told that training has failed."""
+
+    def __init__(self, again=False):
+        self.again = again
+
+    def after_round(self, training, report):
+        if report.round == 3:
+            raise LookupError("in a callback")
+        return False
+
+    def on_failure(self, training):
+        if self.again:
+            raise OSError("disk full")
+
+
+@pytest.mark.parametrize("where", ["callback", "metric"])
+def test_an_error_of_a_callback_or_a_metric_ends_training_and_leaves_a_checkpoint(where, tmp_path):
+    calls = []
+
+    def metric(y, response, weight):
+        calls.append(1)
+        if where == "metric" and len(calls) == 5:  # of the start and four rounds
+            raise LookupError("in a metric")
+        return float("nan")  # a number, as far as nobody watches it
+
+    callbacks = [Raising()] * (where == "callback") + [Checkpoint(tmp_path / "c.gbun", every=100)]
+    with pytest.raises(LookupError, match=f"^'?in a {where}"):
+        gbun.train({**SMALL, "eval_metric": metric}, TRAIN, 9, evals={"test": TEST}, callbacks=callbacks)
+    assert gbun.load_model(tmp_path / "c.gbun").n_rounds == 4
+
+
+def test_every_callback_learns_of_a_failure_though_one_of_them_fails_again(tmp_path):
+    path = tmp_path / "c.gbun"
+    with pytest.raises(OSError, match="disk full") as raised:
+        gbun.train(SMALL, TRAIN, 9, callbacks=[Raising(again=True), Checkpoint(path, every=100)])
+    assert isinstance(raised.value.__context__, LookupError)
+    assert gbun.load_model(path).n_rounds == 4
+
+
 @pytest.mark.parametrize("first", ["checkpoint", "stopping"])
 def test_a_checkpoint_holds_the_best_round_in_the_end(first, tmp_path):
     callbacks = [Checkpoint(tmp_path / "c.gbun", every=1), EarlyStopping(3)][:: 1 if first == "checkpoint" else -1]
@@ -317,6 +357,22 @@ def test_a_metric_without_a_value_does_not_end_a_cross_validation_without_early_
 
 
 # Continuing
+
+
+def test_a_checkpoint_of_another_training_is_refused_where_its_rounds_do_not_fit(tmp_path):
+    """Other rows and other rates are not refused: rounds are added for them, as with `init_model`."""
+    path, (X, y) = tmp_path / "c.gbun", TRAIN
+    first = gbun.train(SMALL, TRAIN, 3, callbacks=[Checkpoint(path)])
+    for params, rows, message in (
+        (SMALL, (X[:, :3], y), "resume has a checkpoint of other columns"),
+        (SMALL, (X, np.where(y > 0, "a", "b")), "resume was trained with objective 'squared_error' and 1 score"),
+        ({**SMALL, "n_neurons": 16}, TRAIN, "n_neurons=16 differs from resume's 8; leave it out"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gbun.train(params, rows, 5, resume=path)
+    mixed = gbun.train({**SMALL, "learning_rate": 0.02}, TEST, 5, resume=path)
+    np.testing.assert_array_equal(mixed.ensemble.heads[:3], first.ensemble.heads)
+    assert mixed.n_rounds == 5
 
 
 def test_a_model_is_continued_with_other_rates_and_other_rows(tmp_path):

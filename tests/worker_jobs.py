@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch.distributed as dist
 import gbun
 from gbun import distributed
 from gbun.callbacks import Callback, Checkpoint, EarlyStopping, History
+from gbun.collectives import channels
 from gbun.collectives.health import PULSES_PER_TIMEOUT
 
 TIMEOUT = 6.0  # seconds of silence after which a frozen worker is given up
@@ -102,6 +104,38 @@ def fail(how, rank):
     is_failing = dist.get_rank() == rank
     on_call = lambda number: stop_here(how) if is_failing and number > 25 else None  # noqa: E731
     train_forever(on_call, TIMEOUT if how == "frozen" else PATIENCE)
+
+
+def fail_in_own_group(folder, rank, how):
+    """Form a process group of two without a launcher, as scripts do: its store is in rank 0, which fails."""
+    address = Path(folder) / "port"
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        address.with_suffix(".new").write_text(str(store.port))
+        address.with_suffix(".new").rename(address)
+    else:
+        assert wait_for(address.exists)
+        store = dist.TCPStore("127.0.0.1", int(address.read_text()))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    sys.stdout.write(catch_error(lambda: fail(how, 0)))
+    sys.stdout.flush()
+    os._exit(0)  # without waiting for the group
+
+
+def forge_messages():
+    """Train until the messages of worker 1 do not carry the code of the job any more."""
+
+    def on_call(number):
+        if dist.get_rank() == 1 and number == 26:
+            send = channels.Channel.send
+
+            def send_with_another_key(channel, content):
+                channel._send_key = bytes(64)
+                send(channel, content)
+
+            channels.Channel.send = send_with_another_key  # in this process, which ends with the job
+
+    train_forever(on_call)
 
 
 def fail_before_training(how):

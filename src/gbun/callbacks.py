@@ -93,8 +93,14 @@ class CallbackRunner:
             self._notify_failure()
 
     def _notify_failure(self) -> None:
+        errors = list[Exception]()
         for callback in self.active:
-            callback.on_failure(self.training)
+            try:
+                callback.on_failure(self.training)
+            except Exception as error:  # the others learn of the failure all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 class History(Callback):

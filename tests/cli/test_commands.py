@@ -342,6 +342,12 @@ def test_unusable_data(call, models, arguments, words):
     assert "Traceback" not in result.err
 
 
+@pytest.mark.parametrize("option", ["--model", "--checkpoint", "--output"])
+def test_outputs_are_probed_before_data_are_read(call, models, option):
+    command = ["predict", models["sparse"]] if option == "--output" else ["train", "--model", "m.gbun"]
+    assert "there is no folder" in call(*command, "none.svm", option, "no/file.csv", code=1).err
+
+
 def test_unusable_content(call, models, folder, tmp_path):
     content = bytearray((folder / "sparse.gbun").read_bytes())
     content[-3] ^= 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -92,3 +95,29 @@ def test_blas_with_a_number_for_each_thread_is_limited_in_each(monkeypatch):
         assert list(pool.map(work, range(2))) == [1, 1]
         assert library.get_num_threads() == 1
     assert library.get_num_threads() == 2
+
+
+FORK = """
+import os, signal, sys
+import numpy as np
+import gbun
+
+X = np.random.default_rng(0).normal(size=(20_000, 10))
+
+def scores():
+    return gbun.train({"n_neurons": 64, "n_jobs": 2, "init": "constant"}, (X, X[:, 0]), 3).predict(X)
+
+wanted = scores()
+if os.fork() == 0:
+    signal.alarm(120)  # a child that hangs ends
+    os._exit(0 if np.array_equal(scores(), wanted) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_process_forked_after_a_training_trains_the_same_model():
+    """No thread and no lock of a training outlives it."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

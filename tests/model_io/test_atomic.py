@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,6 +44,64 @@ def test_a_full_disk_is_found_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
     with pytest.raises(OSError, match="has 1,000 bytes free, expected 1,048,576"):
         probe_target(tmp_path / "model.gbun")
+
+
+WRITE_HALF = """
+import os, signal, sys
+from gbun.model_io.atomic import write_atomically
+
+def chunks():
+    yield bytes(10**6)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_atomically(sys.argv[1], chunks())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such signal")
+def test_process_killed_while_it_saves_leaves_the_model_of_before(tmp_path):
+    path = tmp_path / "model.gbun"
+    model = gbun.train({"n_neurons": 4}, (ROWS, ROWS[:, 0]), 2)
+    model.save_model(path)
+    before = path.read_bytes()
+    done = subprocess.run([sys.executable, "-c", WRITE_HALF, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    (left,) = (file for file in tmp_path.iterdir() if file != path)
+    assert left.match(".gbun-*.tmp")
+    model.save_model(path)  # what was left is in nobody's way
+    assert gbun.load_model(path).n_rounds == 2
+
+
+TRAIN_UNTIL_FULL = """
+import resource, sys
+import numpy as np
+import gbun
+from gbun.callbacks import Checkpoint
+
+X = np.random.default_rng(0).normal(size=(30, 2))
+gbun.train({"n_neurons": 4}, (X, X[:, 0]), 2).save_model(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
+for use in sys.argv[1:]:
+    try:
+        model = gbun.train({"n_neurons": 64}, (X, X[:, 0]), 100, callbacks=[Checkpoint(use)] * use.endswith("c.gbun"))
+        model.save_model(use)
+    except OSError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit of this kind")
+def test_disk_that_fills_up_leaves_the_files_of_before(tmp_path):
+    """A limit of the system on the size of files stands for the disk: a write is refused after some bytes."""
+    model, checkpoint = tmp_path / "m.gbun", tmp_path / "c.gbun"
+    command = [sys.executable, "-c", TRAIN_UNTIL_FULL, str(model), str(checkpoint)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for path, line in zip((model, checkpoint), done.stdout.splitlines(), strict=True):
+        assert f"{path} cannot be written: File too large" in line
+    assert gbun.load_model(model).n_rounds == 2
+    assert 10 <= gbun.load_model(checkpoint).n_rounds < 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.gbun", "m.gbun"]
 
 
 def test_temporary_files_of_killed_processes_are_removed_after_a_day(tmp_path):

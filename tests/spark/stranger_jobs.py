@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ def wait_for_stranger(folder: Path):
     return loss
 
 
-def work_as(rank: int, folder: Path, addresses: list[str]) -> None:
+def work_as(rank: int, folder: Path, addresses: list[str], timeout: float = 60.0) -> None:
     """Train as a Spark task does, with files in the place of Spark's all-gather."""
     from gbun.spark.worker import work
 
@@ -50,10 +51,21 @@ def work_as(rank: int, folder: Path, addresses: list[str]) -> None:
     meeting = SimpleNamespace(rank=rank, hosts=addresses, all_gather=all_gather)
     parameters = {"objective": wait_for_stranger(folder), "init": "constant", "n_estimators": 6}
     batches = dense_batches()
-    outcome = work(batches[rank::2], meeting, job(parameters=parameters, secret=SECRET))
+    shared = replace(job(parameters=parameters, secret=SECRET), timeout=timeout)
+    outcome = work(batches[rank::2], meeting, shared)
     publish(folder / f"outcome {rank}", str(outcome.error))
     if rank == 0:
         (folder / "model.gbun").write_bytes(outcome.model or b"")
+
+
+def lose_network(rank: int, folder: Path, addresses: list[str]) -> None:
+    """Train as above; write what the worker raises when it hears nothing of the other one for three seconds."""
+    from gbun.collectives import WorkerError
+
+    try:
+        work_as(rank, folder, addresses, timeout=3.0)
+    except WorkerError as error:
+        publish(folder / f"outcome {rank}", f"{error}")
 
 
 def launch_in(folder: Path) -> None:
@@ -95,6 +107,8 @@ if __name__ == "__main__":
     role, where, *more = sys.argv[1:]
     if role == "launch":
         launch_in(Path(where))
+    elif role == "lose network":
+        lose_network(int(more[0]), Path(where), more[1:])
     elif role == "disturb":
         disturb([(address.split(":")[0], int(address.split(":")[1])) for address in more], Path(where))
     else:

@@ -444,6 +444,23 @@ def test_a_task_has_as_many_threads_as_cpus(local, tmp_path, monkeypatch):
         GBUNRegressor(numWorkers=3, **SMALL).fit(df)
 
 
+def test_ctrl_c_ends_the_workers_and_the_next_training_gets_their_slots(local):
+    reported = []
+
+    def interrupt(report):
+        reported.append(report.round)
+        if report.round == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    df, n_rounds = frame(local, dense(), label=Y), 10**5
+    with pytest.raises(KeyboardInterrupt):
+        GBUNRegressor(onProgress=interrupt, **{**PATIENT, "n_estimators": n_rounds}).fit(df)
+    assert 3 <= reported[-1] < n_rounds - 1
+    model = GBUNRegressor(**SMALL).fit(df)
+    assert len(model.summary.workers) == 2
+    assert_model(model, train_alone(X, Y), X)
+
+
 # On a cluster
 
 

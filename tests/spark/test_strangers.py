@@ -1,4 +1,4 @@
-"""A stranger on the network of a job is refused, and the job goes on. Hosts are network namespaces."""
+"""Networks of jobs: a stranger is refused, and the job goes on; a cut ends it. Hosts are network namespaces."""
 
 from __future__ import annotations
 
@@ -68,6 +68,17 @@ def test_stranger_is_refused_and_the_job_goes_on(hosts, tmp_path):
     parameters = {**job().parameters, "objective": lambda y, f, w: (w * (f - y), w), "init": "constant"}
     alone = gbun.train(parameters, (X, Y), 6, task="regression")
     np.testing.assert_allclose(model.predict(X), alone.predict(X), atol=1e-9)
+
+
+@needs_hosts
+def test_network_that_is_gone_ends_the_job_on_both_sides(hosts, tmp_path):
+    """No connection is closed: packets are lost, as when a cable is cut. Worker 0 keeps the store."""
+    addresses = hosts.addresses[:2]
+    finish = run(hosts, tmp_path, [["lose network", str(tmp_path), str(rank), *addresses] for rank in range(2)])
+    call(["ip", "-n", hosts.names[1], "link", "set", "eth0", "down"])
+    root, other = finish()
+    assert root.startswith("worker 1 of 2 failed: no sign of life for 3 s: it is frozen, or its machine is gone")
+    assert other.startswith("worker 0, which keeps the store of this job, ")
 
 
 @needs_hosts

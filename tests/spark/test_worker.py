@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import socket
 import threading
 from dataclasses import replace
@@ -307,6 +308,23 @@ def test_training_continues_where_the_driver_cannot_be_reached():
     assert "refused" in outcome.progress_error
     assert ProgressSender(None, make_secret()).progress_error == ""
     assert str(RoundProgress(4, 10, {}, 1.25, True)) == "trial round 5 of 10, 1.2 s"
+
+
+def test_training_continues_where_the_driver_is_lost_on_the_way():
+    reports, secret = Queue(), make_secret()
+    listener = ProgressListener("127.0.0.1", secret, reports.put)
+    progress = ProgressSender(listener.address, secret)
+    progress.before_training(None, 9)
+    found = []
+    for number in range(9):
+        report = gbun.callbacks.RoundReport(number, {}, 0.1 * number)
+        found.append(progress.after_round(SimpleNamespace(trial=False, n_resumed=0), report))
+        if number == 0:
+            assert reports.get(timeout=60).round == 0
+            listener.close()
+    assert found == [False] * 9  # no report raises, none stops training
+    assert re.match("BrokenPipeError|ConnectionResetError|ConnectionAbortedError", progress.progress_error)
+    assert reports.empty()
 
 
 def test_a_closed_listener_ignores_reports(monkeypatch):

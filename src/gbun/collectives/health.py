@@ -17,6 +17,7 @@ from typing import Any
 
 from gbun.collectives.async_collective import run_in_thread
 from gbun.collectives.base import WorkerError
+from gbun.collectives.channels import AuthenticationError
 from gbun.collectives.store import Store, close_store
 
 PULSES_PER_TIMEOUT = 8
@@ -99,7 +100,8 @@ class Health:
         failure = self._await_failure()
         if failure is not None:
             return failure
-        cause = "its connection broke: it was killed, or its machine is gone"
+        reason = str(error) if isinstance(error, AuthenticationError) else "it was killed, or its machine is gone"
+        cause = f"its connection broke: {reason}"
         return self._record_lost_worker(peer, cause, f": {error}")
 
     def explain_connection_error(self, error: BaseException) -> WorkerError:

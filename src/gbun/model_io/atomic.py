@@ -34,6 +34,11 @@ def write_atomically(path: PathLike, chunks: Iterable[Any]) -> None:
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)  # noqa: PTH105 - the call whose atomicity is documented
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.strerror is None:
+            raise
+        raise type(error)(error.errno, f"{path} cannot be written: {error.strerror}") from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
