@@ -80,6 +80,7 @@ def prepare(
     has the start and some rounds of this very training, from a run that was cut short. A `trial` has part of the rows
     and finds out how many rounds help.
     """
+    return_free_memory()
     parameters, collective = problem.parameters, problem.collective
     initial = known or problem.initial
     learner, scaling, objective, start = initial_state(problem, initial, settings)

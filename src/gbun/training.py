@@ -20,7 +20,6 @@ from gbun.defaults import DEFAULT_ROUNDS
 from gbun.kernels import Plan
 from gbun.kernels.threads import ThreadPool, thread_count, thread_pool
 from gbun.learners import AnyLearner
-from gbun.memory import return_free_memory
 from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
 from gbun.preparation import ResolvedSettings, plan_training, prepare
@@ -116,7 +115,6 @@ def run_training(
         outcome = run_trial(problem, parts, policy, pool, callbacks)
     else:
         outcome = TrialOutcome.from_checkpoint(known)
-    return_free_memory()
     return boost_rounds(problem, StoppingPolicy(outcome.n_rounds), pool, callbacks, outcome, known)
 
 
@@ -146,6 +144,7 @@ def boost_rounds(
 def plan(
     params: Mapping[str, Any] | Parameters | None,
     data: Data,
+    num_boost_round: int | None = None,
     *,
     evals: Mapping[str, Data] | Iterable[tuple[Data, str]] = (),
     task: str | None = None,
@@ -153,11 +152,12 @@ def plan(
 ) -> Plan:
     """Plan how `train` would use memory for these rows and evaluation sets, without training: print the result.
 
-    Without `n_estimators`, and with early stopping on held-out rows, the plan has the copies of rows that this takes.
+    Without `n_estimators`, and with early stopping on held-out rows, copies of rows are counted too.
 
     Arguments are those of `train`; an estimator may take the place of the dict of parameters.
 
-    >>> print(plan({"n_neurons": 64, "n_jobs": 2, "memory_budget": "1GB"}, (np.ones((10_000, 5)), np.arange(10_000.0))))
+    >>> X, y = np.ones((10_000, 5)), np.arange(10_000.0)
+    >>> print(plan({"n_neurons": 64, "n_jobs": 2, "memory_budget": "1GB"}, (X, y), 100))
     10,000 rows in 8 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
       P'HP is made of 10,000 rows a round, P'G of all
       scores                                          0.1 MB
@@ -167,10 +167,9 @@ def plan(
       network outputs, then memberships               2.6 MB
       each thread's chunk                             1.4 MB
       sums of the normal equations                    0.2 MB
-      or, before, in the trial on part of the rows     5.2 MB
-      together, of 1000.0 MB to use                   5.2 MB
+      together, of 1000.0 MB to use                   4.7 MB
     """
-    parameters = make_parameters(params)
+    parameters = with_rounds(make_parameters(params), num_boost_round)
     sets = named_sets(evals)
     task = task or getattr(params, "_task", None)
     problem = read_problem(parameters, as_dataset(data), sets, task=task, learner=learner)

@@ -174,11 +174,12 @@ def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
 @pytest.mark.usefixtures("handed_over")
 def test_a_plan_is_what_training_then_does():
     (X, y), watch = clicks(), Watch()
-    evals, given = {"valid": (X[:2000], y[:2000])}, {"n_neurons": 64, "objective": "logistic"}
+    evals = {"valid": (X[:2000], y[:2000])}
+    given = {"n_neurons": 64, "objective": "logistic", "n_estimators": 2, "init": "constant"}
     with pytest.raises(ValueError, match=r"6,000 rows and 2,000 evaluation rows") as raised:
         gbun.plan({**given, "memory_budget": 1}, (X, y), evals=evals)
     parameters = {**given, "memory_budget": raised.value.n_bytes, "n_jobs": 2}
-    gbun.train(parameters, (X, y), 2, evals=evals, callbacks=[watch])
+    gbun.train(parameters, (X, y), evals=evals, callbacks=[watch])
     assert watch.plan == gbun.plan(parameters, (X, y), evals=evals)
     assert watch.plan.n_threads == 1
     classes = np.arange(6000) % 5

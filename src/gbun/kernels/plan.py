@@ -94,7 +94,7 @@ class Plan:
             ]
         lines.append(f"  P'HP is made of {self.gram_rows:,} rows a round, P'G of all")
         start = [("or, before the first round, linear start", self.linear_bytes)] if self.linear_bytes else []
-        start += [("or, before, in the trial on part of the rows", self.trial_bytes)] if self.trial_bytes else []
+        start += [("or, in the trial on part of the rows", self.trial_bytes)] if self.trial_bytes else []
         total = f"together, of {format_megabytes(self.budget)} to use", self.n_bytes
         if self.n_in_step > 1:
             lines.append(f"  {self.n_in_step} trainings side by side, each with")
