@@ -234,3 +234,15 @@ def test_a_learner_that_is_no_network_trains_on_the_host_only():
 
     with pytest.raises(ValueError, match=r"trains on device='cpu' only, got device='cuda'"):
         other_plan(Elsewhere())
+
+
+def test_a_plan_counts_the_copies_of_rows_that_are_held_out():
+    X, y = clicks()
+    params = {"n_neurons": 16, "objective": "logistic", "memory_budget": 10**9}
+    all_rows, trial = gbun.plan(params, (X, y), 5), gbun.plan(params, (X, y))
+    copied = X.data.nbytes + 8 * X.nnz
+    assert not all_rows.trial_bytes
+    assert trial.trial_bytes == trial.n_bytes > all_rows.n_bytes + 0.5 * copied
+    first = gbun.plan({**params, "refit": False}, (X, y))
+    assert dict(first.parts)["copies of rows"] > 0.5 * copied
+    assert first.n_bytes == trial.trial_bytes
