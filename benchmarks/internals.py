@@ -1,6 +1,9 @@
 """Everything that benchmarks use of gbun beyond its public names, in one place: a rename in gbun changes this file."""
 
 # ruff: noqa: F401 - imported from here
+from contextlib import suppress
+from pathlib import Path
+
 from gbun import Dataset, Parameters
 from gbun.boosting import Training
 from gbun.collectives import Solo
@@ -24,7 +27,7 @@ from gbun.kernels.chunks import Chunk, FeatureColumns, FeatureTable
 from gbun.kernels.forward import forward, make_weights
 from gbun.kernels.host import HostKernels
 from gbun.kernels.threads import ThreadPool, thread_pool
-from gbun.memory import format_megabytes
+from gbun.memory import format_megabytes, return_free_memory
 from gbun.networks import Family, simhash
 from gbun.preparation import prepare
 from gbun.problem import read_problem
@@ -35,6 +38,15 @@ from gbun.solve import make_normaliser, solve_head
 def prepare_training(parameters: Parameters, dataset: Dataset, pool: ThreadPool) -> Training:
     """Make a training that is ready for its first round."""
     return prepare(read_problem(parameters, dataset, {}), pool)
+
+
+def resident_megabytes() -> float | None:
+    """Megabytes that this process has now, without those that arrays have left; None where it is not known."""
+    return_free_memory()
+    with suppress(OSError):
+        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return int(fields["VmRSS"].split()[0]) / 1024
+    return None
 
 
 def add_round(training: Training, t: int) -> None:

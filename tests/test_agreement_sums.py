@@ -12,7 +12,7 @@ from gbun.config import Parameters
 from gbun.data import scaling
 from gbun.data.ingest import ingest
 from gbun.data.scaling import fit_scaling
-from gbun.problem import Dataset, read_problem
+from gbun.problem import Dataset, divide_rows, read_problem
 from gbun.ranges import SCALING_STEPS
 from gbun.splits import hash_rows_to_unit
 from tests.share_cases import FORMS, SIZES, N, Y, assert_errors, divide, read_shares, run_everywhere, take
@@ -132,7 +132,7 @@ def test_held_out_rows_are_those_of_all_rows(form, several):
 
     def split(problem):
         """Return the numbers of the rows to fit and to judge by, for each division."""
-        divisions = problem.split(problem.shard, several)
+        divisions = [divide_rows(problem.shard, held) for held in problem.choose_held_out(several)]
         return [[{number[key] for key in hash_rows_to_unit(s.features, s.y, 0)} for s in both] for both in divisions]
 
     expected = split(single)

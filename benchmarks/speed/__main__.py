@@ -14,10 +14,11 @@ from rich.console import Console
 from benchmarks import report
 from benchmarks.data import Options
 from benchmarks.internals import make_device
-from benchmarks.speed import devices, kernels, prediction, rounds, scaling
+from benchmarks.speed import devices, kernels, prediction, rounds, scaling, width
 
 PARTS: dict[str, Any] = {
-    "rounds": rounds, "kernels": kernels, "scaling": scaling, "prediction": prediction, "devices": devices,
+    "rounds": rounds, "kernels": kernels, "scaling": scaling, "width": width, "prediction": prediction,
+    "devices": devices,
 }  # fmt: skip
 
 

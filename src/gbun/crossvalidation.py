@@ -14,7 +14,7 @@ from gbun.config import Parameters, make_parameters
 from gbun.defaults import MAX_ROUNDS, PATIENCE
 from gbun.kernels.threads import ThreadPool, thread_pool
 from gbun.learners import AnyLearner
-from gbun.preparation import prepare
+from gbun.preparation import plan_training, prepare
 from gbun.problem import Data, Problem, as_dataset, divide_rows, read_problem
 from gbun.rounds import apply_update, compute_update, evaluate
 from gbun.splits import assign_folds
@@ -93,5 +93,6 @@ def _folds(problem: Problem, nfold: int, stratified: bool, seed: int, pool: Thre
     if not isinstance(nfold, Integral) or not 2 <= nfold <= shard.n_rows:
         raise ValueError(f"nfold must be from 2 to the number of rows ({shard.n_rows}), got {nfold!r}")
     fold = assign_folds(y, nfold, seed, stratified and problem.target.task == "classification")
+    plan_training(problem, pool.count, nfold, judged=False)  # refuses a budget before rows are copied
     parts = (divide_rows(shard, fold == k) for k in range(nfold))
     return [prepare(problem.with_rows(rows, {"valid": valid}), pool, n_in_step=nfold) for rows, valid in parts]

@@ -16,8 +16,8 @@ are 0, and neither computed nor sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,20 +80,24 @@ class LinearStartFitter:
             fit.fit(stage)
         return fit.result(l2)
 
-    def choose(self, parts: Sequence[tuple[Shard, Shard]]) -> tuple[FloatArray, LinearStart, bool]:
+    def choose(self, parts: Iterable[tuple[Shard, Shard]]) -> tuple[FloatArray, LinearStart, bool]:
         """Fit the best penalty of the path; return start and weights, and whether they are better than the constant.
 
         `parts` are rows to fit and held-out rows to judge by; several pairs if rows are few, and then the mean decides,
         and better means by more than its standard error. The path ends when the metric gets worse. What is returned is
         fitted to the rows of the first pair.
         """
-        fits = [LinearFit(rows, self) for rows, _ in parts]
-        held_out = [LinearRows(judge.features, self.buckets, self.threads) for _, judge in parts]
-        constant = np.array([self.evaluate_start(judge, self.start, None) for _, judge in parts])
+        fits, held_out, judges = [], [], []
+        for rows, judge in parts:
+            fits.append(LinearFit(rows, self))
+            held_out.append(LinearRows(judge.features, self.buckets, self.threads))
+            judges.append(without_features(judge))
+        del rows, judge
+        constant = np.array([self.evaluate_start(judge, self.start, None) for judge in judges])
         best, result = None, None
         for l2 in L2_PATH:
             values = []
-            for fit, judging_rows, (_, judge) in zip(fits, held_out, parts, strict=True):
+            for fit, judging_rows, judge in zip(fits, held_out, judges, strict=True):
                 fit.fit(l2)
                 start, linear = fit.result(l2)
                 values.append(self.evaluate_start(judge, start, judging_rows.scores(linear.weights)))
@@ -114,6 +118,11 @@ class LinearStartFitter:
         return value if self.metric.higher_is_better else -value
 
 
+def without_features(rows: Shard) -> Shard:
+    """Return targets, weights and margins only: features are copied for the fit."""
+    return replace(rows, features=Features(rows.n_rows))
+
+
 class LinearFit:
     """One fit of theta; `fit(l2)` continues from the theta of the penalty before."""
 
@@ -121,7 +130,7 @@ class LinearFit:
         self.rows = LinearRows(rows.features, fitting.buckets, fitting.threads)
         self.used = fitting.collective.sum(self.rows.find_used()) > 0.0  # by a row of any worker
         self.rows.keep(self.used)
-        self.shard, self.fitting = rows, fitting
+        self.shard, self.fitting = without_features(rows), fitting
         self.objective, self.collective = fitting.objective, fitting.collective
         C = len(fitting.start)
         self.pieces = split_rows(rows.n_rows, C, SCORES_PER_PIECE)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 FRACTION_OF_FREE = 0.5  # of free memory that is used if the user sets no limit
@@ -30,6 +33,13 @@ def free_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
         except (OSError, ValueError):
             continue  # no such control group, or "max": no limit
     return max(0, min(limits)) // count_local_workers()
+
+
+def return_free_memory() -> None:
+    """Give memory that arrays have left back to the system, where the C library would keep it for later."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # a C library that has no such function
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def count_local_workers() -> int:

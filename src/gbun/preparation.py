@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from gbun.defaults import (
 from gbun.description import Description
 from gbun.devices import Device, make_device
 from gbun.ensemble import Ensemble
-from gbun.kernels import BudgetTooSmallError, Plan, Workload, make_plan
+from gbun.kernels import BudgetTooSmallError, Plan, Workload, costs, make_plan
 from gbun.kernels.costs import round_bytes, stored_score_bytes
 from gbun.kernels.interface import MAX_EXACT_ROWS
 from gbun.kernels.linear import count_weights
@@ -38,10 +38,11 @@ from gbun.kernels.sampling import make_gram_sample
 from gbun.kernels.threads import ThreadPool
 from gbun.learners import AnyLearner, NetworkLearner
 from gbun.linear import LinearStartFitter
+from gbun.memory import return_free_memory
 from gbun.metrics import get_metric, metrics_for
 from gbun.model import Model
 from gbun.objectives import Custom, Objective
-from gbun.problem import Problem, check_unused_parameters
+from gbun.problem import Problem, check_unused_parameters, divide_rows
 from gbun.ranges import parse_size
 from gbun.scored_rows import Place, ScoredRows, Start, TrainingRows, scale
 
@@ -79,6 +80,7 @@ def prepare(
     has the start and some rounds of this very training, from a run that was cut short. A `trial` has part of the rows
     and finds out how many rounds help.
     """
+    return_free_memory()
     parameters, collective = problem.parameters, problem.collective
     initial = known or problem.initial
     learner, scaling, objective, start = initial_state(problem, initial, settings)
@@ -87,8 +89,9 @@ def prepare(
     init = settings.init or parameters.init
     begins_linear = initial is None and has_linear_start(init, parameters, problem.shard.features)
     buckets = linear_buckets(problem, start.n_scores) if begins_linear else None
-    workload = describe_workload(problem, learner, objective, start.n_scores, buckets, begins_linear)
-    plan = plan_memory(problem, workload, device, pool.count, n_in_step)
+    workload = describe_workload(problem, learner, objective, start.n_scores, buckets, begins_linear, device)
+    workload = replace(workload, n_in_step=n_in_step, n_fits=workload.n_fits if judge is None else 1)
+    plan = plan_memory(problem, workload, device, pool.count)
     pool.limit(plan.n_threads)
 
     def scaled(shard: Shard) -> Shard:
@@ -102,6 +105,7 @@ def prepare(
         on_host = partial(copy_to_host, device, plan.n_bytes)
         judging = None if judge is None else on_host(evaluated[judge])
         start = fit_linear_start(problem, on_host(shard), judging, fitter, settings)
+        return_free_memory()
 
     def allocate(plan: Plan) -> Allocated:
         place = Place(device, pool, form=plan.form)
@@ -118,6 +122,7 @@ def prepare(
         return make_plan(workload, device, pool.count, n_bytes, parameters.network)
 
     rows, evaluations = allocate_with_retry(plan, plan_within, allocate, device)
+    return_free_memory()
     sample = make_gram_sample(
         sample_seed(problem, learner, initial), plan.gram_share, problem.shard.features, problem.shard.y
     )
@@ -130,21 +135,44 @@ def prepare(
     return training
 
 
-def plan_training(problem: Problem, n_threads: int) -> Plan:
-    """Plan the memory of a training as `prepare` would, without training."""
+def plan_training(problem: Problem, n_threads: int, n_divisions: int = 0, judged: bool = True) -> Plan:
+    """Plan the memory of a training as `prepare` would, before anything is copied.
+
+    Where rows are divided into those to fit and those to judge by, `n_divisions` trainings on copies go side by side;
+    where these are a trial, a training on all rows follows. Without `judged`, they do not choose by the held-out rows.
+    """
+    device, work = make_device(problem.parameters.device), expected_workload(problem)
+    works = []
+    if not n_divisions or (judged and problem.parameters.refit):
+        works.append(work)
+    if n_divisions:  # as if each learnt from all rows
+        copied, n_fits = costs.copied_bytes(problem.shard, device), 1 if judged else work.n_fits
+        works.append(replace(work, copied=copied, n_in_step=n_divisions, n_fits=n_fits))
+    plans, errors = [], []
+    for work in works:
+        try:
+            plans.append(plan_memory(problem, work, device, n_threads))
+        except BudgetTooSmallError as error:
+            errors.append(error)
+    if errors:
+        raise max(errors, key=lambda error: error.n_bytes)
+    return plans[0] if len(plans) == 1 else replace(plans[0], trial_bytes=plans[1].n_bytes)
+
+
+def expected_workload(problem: Problem) -> Workload:
+    """Describe what a training of this problem asks of memory before anything of it is fitted."""
     parameters, features = problem.parameters, problem.shard.features
     learner, objective = choose_learner(problem, ResolvedSettings()), problem.target.objective
     n_scores = objective.n_outputs(problem.target.y)
     begins_linear = has_linear_start(parameters.init, parameters, features)
     buckets = linear_buckets(problem, n_scores) if begins_linear else None
-    workload = describe_workload(problem, learner, objective, n_scores, buckets, begins_linear)
-    return plan_memory(problem, workload, make_device(parameters.device), n_threads)
+    device = make_device(parameters.device)
+    return describe_workload(problem, learner, objective, n_scores, buckets, begins_linear, device)
 
 
-def plan_memory(problem: Problem, work: Workload, device: Device, n_threads: int, n_in_step: int = 1) -> Plan:
-    """Plan memory within the user's budget, which `n_in_step` trainings share."""
+def plan_memory(problem: Problem, work: Workload, device: Device, n_threads: int) -> Plan:
+    """Plan memory within the user's budget."""
     budget = parse_size(problem.parameters.memory_budget)
-    budget = None if budget is None else budget // n_in_step
     return make_plan(work, device, n_threads, budget, problem.parameters.network)
 
 
@@ -199,9 +227,12 @@ def describe_workload(
     n_scores: int,
     buckets: Buckets | None,
     begins_linear: bool,
+    device: Device,
 ) -> Workload:
     """Describe what a training asks of memory."""
     features, n_rows = problem.shard.features, problem.totals.n_rows
+    n_weights = count_weights(features, buckets) if begins_linear else 0
+    most_used = costs.count_columns(features) + costs.count_entries(features)
     return Workload(
         features,
         learner.n_outputs,
@@ -212,11 +243,13 @@ def describe_workload(
         exact=n_rows <= MAX_EXACT_ROWS,
         gram_share=1.0 if learner.diagonal else gram_share(problem.parameters.gram_rows, n_rows, learner.n_outputs),
         pipelined=can_overlap(problem.collective) and learner.data_independent,
-        n_linear_weights=count_weights(features, buckets) if begins_linear else 0,
+        n_linear_weights=n_weights,
+        n_used_weights=n_weights if problem.collective.size > 1 else min(n_weights, most_used),
         n_fits=FOLDS if n_rows < MIN_ROWS_FOR_ONE_SPLIT else 1,
         score_bytes=objective.score_bytes,
         fused=learner.family is not None,
         row_bytes=learner.row_bytes,
+        copied=sum(costs.copied_bytes(shard, device) for shard in problem.copies),
     )
 
 
@@ -240,9 +273,10 @@ def fit_linear_start(
     l2 = settings.l2 if parameters.linear_l2 is None else parameters.linear_l2
     if l2 is not None:
         return Start(*fitter.fit(rows, l2))
-    parts = [(rows, judge)] if judge is not None else []
-    if not parts and n_weighted >= MIN_ROWS_TO_HOLD_OUT:
-        parts = problem.split(rows, several=n_weighted < MIN_ROWS_FOR_ONE_SPLIT)
+    parts: Iterable[tuple[Shard, Shard]] = [] if judge is None else [(rows, judge)]
+    if judge is None and n_weighted >= MIN_ROWS_TO_HOLD_OUT:
+        held_out = problem.choose_held_out(several=n_weighted < MIN_ROWS_FOR_ONE_SPLIT)
+        parts = (divide_rows(rows, held) for held in held_out) if held_out else []
     if not parts:
         return Start(*fitter.fit(rows, DEFAULT_L2))
     constant, linear, is_better = fitter.choose(parts)

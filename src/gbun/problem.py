@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,6 +64,7 @@ class Problem:
     initial: Model | None = None
     collective: Collective = field(default_factory=Solo)
     learner: AnyLearner | None = None  # that the caller gave
+    copies: Sequence[Shard] = ()  # those of the rows and sets that were copied from a problem that is kept
 
     @property
     def seed(self) -> int:
@@ -75,24 +76,26 @@ class Problem:
         return "validation" if "validation" not in self.shards else "held out"
 
     def with_rows(self, shard: Shard, shards: dict[str, Shard]) -> Problem:
-        """Return the problem of other rows and evaluation sets."""
-        return replace(self, shard=shard, shards=shards, totals=sum_row_totals(shard, self.collective))
+        """Return the problem of copies of some rows, and of evaluation sets."""
+        copies = [shard, *(s for name, s in shards.items() if s is not self.shards.get(name))]
+        totals = sum_row_totals(shard, self.collective)
+        return replace(self, shard=shard, shards=shards, totals=totals, copies=copies)
 
-    def split(self, rows: Shard, several: bool) -> list[tuple[Shard, Shard]]:
-        """Divide the rows of this problem, scaled or not, into those to fit and those to judge by.
+    def choose_held_out(self, several: bool) -> list[NDArray[np.bool_]]:
+        """Choose the rows to judge by; the others are those to fit.
 
-        `several` divides them several times, so that each row judges once: for few rows. All workers return as many
-        pairs, though a worker's share may be empty; none where equal rows, which stay together, leave a side empty.
+        `several` chooses several times, so that each row judges once: for few rows. All workers return as many choices,
+        though a worker's share may be empty; none where equal rows, which stay together, leave a side empty.
         """
         local, collective = self.shard, self.collective
         if several:
             fold = hash_folds(local.features, local.y, self.seed, FOLDS)
             weights = collective.sum(sum_weights_by_part(fold, local.weight, FOLDS))
             filled = np.flatnonzero(weights > 0.0)
-            return [divide_rows(rows, fold == k) for k in filled] if len(filled) > 1 else []
+            return [fold == k for k in filled] if len(filled) > 1 else []
         fraction, by_class = self.parameters.validation_fraction, self.target.task == "classification"
         held = choose_held_out(local.features, local.y, local.weight, fraction, self.seed, by_class, collective)
-        return [] if held is None else [divide_rows(rows, held)]
+        return [] if held is None else [held]
 
 
 def sum_row_totals(rows: Shard, collective: Collective) -> RowTotals:

@@ -23,8 +23,8 @@ from gbun.learners import AnyLearner
 from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
 from gbun.preparation import ResolvedSettings, plan_training, prepare
-from gbun.problem import Data, Problem, as_dataset, named_sets, read_problem
-from gbun.trial import StoppingPolicy, TrialOutcome, add_stopper, choose_policy, hold_out, run_trial
+from gbun.problem import Data, Problem, as_dataset, divide_rows, named_sets, read_problem
+from gbun.trial import StoppingPolicy, TrialOutcome, add_stopper, choose_policy, count_divisions, hold_out, run_trial
 
 
 def train(
@@ -102,18 +102,19 @@ def run_training(
     policy = choose_policy(problem, callbacks)
     if not policy.needs_held_out_rows:
         return boost_rounds(problem, policy, pool, callbacks, known=known)
+    if known is None or not problem.parameters.refit:
+        plan_training(problem, pool.count, count_divisions(problem, policy))  # refuses a budget before rows are copied
     parts = hold_out(problem, policy)
     if not parts:
         return boost_rounds(problem, StoppingPolicy(DEFAULT_ROUNDS), pool, callbacks, known=known)
     if not problem.parameters.refit:
-        fit, judge = parts[0]
+        fit, judge = divide_rows(problem.shard, parts[0])
         problem = problem.with_rows(fit, {**problem.shards, problem.held_out_name: judge})
         return boost_rounds(problem, policy, pool, callbacks, known=known)
     if known is None:
         outcome = run_trial(problem, parts, policy, pool, callbacks)
     else:
         outcome = TrialOutcome.from_checkpoint(known)
-    del parts  # copies of the rows
     return boost_rounds(problem, StoppingPolicy(outcome.n_rounds), pool, callbacks, outcome, known)
 
 
@@ -143,6 +144,7 @@ def boost_rounds(
 def plan(
     params: Mapping[str, Any] | Parameters | None,
     data: Data,
+    num_boost_round: int | None = None,
     *,
     evals: Mapping[str, Data] | Iterable[tuple[Data, str]] = (),
     task: str | None = None,
@@ -150,9 +152,12 @@ def plan(
 ) -> Plan:
     """Plan how `train` would use memory for these rows and evaluation sets, without training: print the result.
 
+    Without `n_estimators`, and with early stopping on held-out rows, copies of rows are counted too.
+
     Arguments are those of `train`; an estimator may take the place of the dict of parameters.
 
-    >>> print(plan({"n_neurons": 64, "n_jobs": 2, "memory_budget": "1GB"}, (np.ones((10_000, 5)), np.arange(10_000.0))))
+    >>> X, y = np.ones((10_000, 5)), np.arange(10_000.0)
+    >>> print(plan({"n_neurons": 64, "n_jobs": 2, "memory_budget": "1GB"}, (X, y), 100))
     10,000 rows in 8 chunk(s), K = 64, 1 score(s) a row, 2 thread(s): network outputs are kept in a buffer
       P'HP is made of 10,000 rows a round, P'G of all
       scores                                          0.1 MB
@@ -164,11 +169,12 @@ def plan(
       sums of the normal equations                    0.2 MB
       together, of 1000.0 MB to use                   4.7 MB
     """
-    parameters = make_parameters(params)
+    parameters = with_rounds(make_parameters(params), num_boost_round)
     sets = named_sets(evals)
     task = task or getattr(params, "_task", None)
     problem = read_problem(parameters, as_dataset(data), sets, task=task, learner=learner)
-    return plan_training(problem, thread_count(parameters.n_jobs))
+    divisions = count_divisions(problem, choose_policy(problem, ()))
+    return plan_training(problem, thread_count(parameters.n_jobs), divisions)
 
 
 def initial_model(given: Any, collective: Collective) -> Model | None:

@@ -6,16 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbun.boosting import PLANNED_ROUNDS, Training, boost
 from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
-from gbun.data.features import Shard
-from gbun.defaults import DEFAULT_ROUNDS, MAX_ROUNDS, MIN_GAIN, MIN_ROWS_FOR_ONE_SPLIT, MIN_ROWS_TO_HOLD_OUT, PATIENCE
+from gbun.defaults import (
+    DEFAULT_ROUNDS,
+    FOLDS,
+    MAX_ROUNDS,
+    MIN_GAIN,
+    MIN_ROWS_FOR_ONE_SPLIT,
+    MIN_ROWS_TO_HOLD_OUT,
+    PATIENCE,
+)
 from gbun.kernels.threads import ThreadPool
 from gbun.metrics import get_metric
 from gbun.model import Model
 from gbun.preparation import ResolvedSettings, choose_learner, prepare
-from gbun.problem import Problem
+from gbun.problem import Problem, divide_rows
 from gbun.rounds import evaluate
 
 
@@ -52,11 +60,18 @@ def choose_policy(problem: Problem, callbacks: Sequence[Callback]) -> StoppingPo
     return StoppingPolicy(n_rounds, patience, automatic, needs_held_out_rows)
 
 
-def hold_out(problem: Problem, policy: StoppingPolicy) -> list[tuple[Shard, Shard]]:
-    """Divide the rows into those to fit and those to judge by: once, or several times where they are few."""
+def count_divisions(problem: Problem, policy: StoppingPolicy) -> int:
+    """Return how many times rows are divided into those to fit and those to judge by: several times for few rows."""
+    if not policy.needs_held_out_rows:
+        return 0
+    few = problem.totals.n_weighted < MIN_ROWS_FOR_ONE_SPLIT
+    return FOLDS if policy.automatic and problem.parameters.refit and few else 1
+
+
+def hold_out(problem: Problem, policy: StoppingPolicy) -> list[NDArray[np.bool_]]:
+    """Choose the rows to judge by, for each division."""
     parameters, rows = problem.parameters, problem.shard
-    several = policy.automatic and parameters.refit and problem.totals.n_weighted < MIN_ROWS_FOR_ONE_SPLIT
-    parts = problem.split(rows, several)
+    parts = problem.choose_held_out(several=count_divisions(problem, policy) > 1)
     if not parts and not policy.automatic:
         raise ValueError(
             f"validation_fraction={parameters.validation_fraction} of {rows.n_rows} rows leaves a side empty (equal "
@@ -84,21 +99,26 @@ class TrialOutcome:
 
 def run_trial(
     problem: Problem,
-    parts: Sequence[tuple[Shard, Shard]],
+    parts: Sequence[NDArray[np.bool_]],
     policy: StoppingPolicy,
     pool: ThreadPool,
     callbacks: Sequence[Callback],
 ) -> TrialOutcome:
     """Find out on parts of the rows what is best for all of them: the number of rounds, the start and its penalty.
 
+    `parts` say which rows are held out. A part is copied when it is prepared.
     The more rows there are to learn from, the longer rounds help: all rows get more rounds in proportion.
     """
     settings = ResolvedSettings(choose_learner(problem, ResolvedSettings()))
     if len(parts) > 1:  # one start for all, chosen by all of them
         settings = ResolvedSettings.of(prepare(problem, pool, settings=settings))
     name = problem.held_out_name
-    divided = [problem.with_rows(fit, {name: judge}) for fit, judge in parts]
-    runs = [prepare(p, pool, judge=name, settings=settings, n_in_step=len(parts), trial=True) for p in divided]
+    runs = []
+    for held in parts:
+        fit, judge = divide_rows(problem.shard, held)
+        divided = problem.with_rows(fit, {name: judge})
+        runs.append(prepare(divided, pool, judge=name, settings=settings, n_in_step=len(parts), trial=True))
+        del fit, judge, divided
     verbosity = callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")
     watchers = [*(c for c in callbacks if c.during_trial), *verbosity, add_stopper(problem, runs, policy, name)]
     boost(runs[0], policy.n_rounds, watchers, runs[1:])

@@ -32,7 +32,7 @@ from tests.kernels.kernel_cases import training as compiled
 from tests.trainings import add_round, prepare_training
 
 torch = pytest.importorskip("torch")
-ON_TORCH = {"n_neurons": 16, "device": "torch:cpu"}
+ON_TORCH = {"n_neurons": 16, "device": "torch:cpu", "n_estimators": 2}
 
 
 def features_of(kind, n=1000, seed=0):

@@ -174,11 +174,12 @@ def test_a_training_run_keeps_to_its_plan(kind, n_neurons):
 @pytest.mark.usefixtures("handed_over")
 def test_a_plan_is_what_training_then_does():
     (X, y), watch = clicks(), Watch()
-    evals, given = {"valid": (X[:2000], y[:2000])}, {"n_neurons": 64, "objective": "logistic"}
+    evals = {"valid": (X[:2000], y[:2000])}
+    given = {"n_neurons": 64, "objective": "logistic", "n_estimators": 2, "init": "constant"}
     with pytest.raises(ValueError, match=r"6,000 rows and 2,000 evaluation rows") as raised:
         gbun.plan({**given, "memory_budget": 1}, (X, y), evals=evals)
     parameters = {**given, "memory_budget": raised.value.n_bytes, "n_jobs": 2}
-    gbun.train(parameters, (X, y), 2, evals=evals, callbacks=[watch])
+    gbun.train(parameters, (X, y), evals=evals, callbacks=[watch])
     assert watch.plan == gbun.plan(parameters, (X, y), evals=evals)
     assert watch.plan.n_threads == 1
     classes = np.arange(6000) % 5
@@ -233,3 +234,15 @@ def test_a_learner_that_is_no_network_trains_on_the_host_only():
 
     with pytest.raises(ValueError, match=r"trains on device='cpu' only, got device='cuda'"):
         other_plan(Elsewhere())
+
+
+def test_a_plan_counts_the_copies_of_rows_that_are_held_out():
+    X, y = clicks()
+    params = {"n_neurons": 16, "objective": "logistic", "memory_budget": 10**9}
+    all_rows, trial = gbun.plan(params, (X, y), 5), gbun.plan(params, (X, y))
+    copied = X.data.nbytes + 8 * X.nnz
+    assert not all_rows.trial_bytes
+    assert trial.trial_bytes == trial.n_bytes > all_rows.n_bytes + 0.5 * copied
+    first = gbun.plan({**params, "refit": False}, (X, y))
+    assert dict(first.parts)["copies of rows"] > 0.5 * copied
+    assert first.n_bytes == trial.trial_bytes

@@ -177,8 +177,8 @@ def test_a_plan_of_tensors_has_no_copy_of_them(plans):
     for kind in ("wide", "sparse"):
         X, y, weight = data_of(kind, 4000)
         on_device, evals = as_tensor(X), {"valid": (as_tensor(X[:300]), y[:300])}
-        plan = gbun.plan(ON_TORCH, (on_device, y, weight), evals=evals)
-        beside = gbun.plan(ON_TORCH, (X, y, weight), evals={"valid": (X[:300], y[:300])})
+        plan = gbun.plan(ON_TORCH, (on_device, y, weight), 1, evals=evals)
+        beside = gbun.plan(ON_TORCH, (X, y, weight), 1, evals={"valid": (X[:300], y[:300])})
         assert plan.placement.resident
         if kind == "sparse":
             assert dict(plan.parts)["features"] < 0.5 * dict(beside.parts)["features"]
@@ -201,7 +201,7 @@ def test_a_plan_holds_what_is_allocated_for_tensors(kind, monkeypatch):
     X, *rest = data_of(kind, 4200)
     params, data = {**ON_TORCH, "init": "constant"}, (as_tensor(X), *rest)
     copies_as_a_gpu_would(monkeypatch)
-    planned = gbun.plan(params, data).n_bytes
+    planned = gbun.plan(params, data, 2).n_bytes
     with allocations() as sizes:
         gbun.train({**params, "memory_budget": planned}, data, 2)
     assert 0.3 * planned < max(itertools.accumulate(sizes)) <= planned

@@ -9,6 +9,8 @@ import numpy as np
 from gbun.arrays import Array
 from gbun.dtypes import FloatArray, IntArray
 
+ROWS_AT_A_TIME = 2**14  # whose entries are copied at a time
+
 
 @dataclass(frozen=True)
 class DeviceEntries:
@@ -48,9 +50,15 @@ class Entries:
     def take(self, rows: IntArray) -> Entries:
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
-        # The position of an entry is that of its row's first entry plus its place within the row.
-        position = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths) + np.arange(indptr[-1])
-        return Entries(indptr, self.ids[position], self.values[position])
+        ids, values = np.empty(indptr[-1], self.ids.dtype), np.empty(indptr[-1], self.values.dtype)
+        for first in range(0, len(rows), ROWS_AT_A_TIME):  # what is made of positions is small beside the entries
+            some = slice(first, first + ROWS_AT_A_TIME)
+            begin, end = indptr[first], indptr[min(first + ROWS_AT_A_TIME, len(rows))]
+            # The position of an entry is that of its row's first entry plus its place within the row.
+            position = np.repeat(self.indptr[rows[some]] - indptr[:-1][some], lengths[some]) + np.arange(begin, end)
+            np.take(self.ids, position, out=ids[begin:end], mode="clip")
+            np.take(self.values, position, out=values[begin:end], mode="clip")
+        return Entries(indptr, ids, values)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gbun.data.features import Features
+import numpy as np
+
+from gbun.arrays import Array
+from gbun.data.features import Features, Shard
 from gbun.data.scaled_columns import SCALING_BLOCK
 from gbun.devices import Device
 from gbun.kernels.batches import BatchCapacity
@@ -46,10 +49,13 @@ class Workload:
     gram_share: float = 1.0  # of the rows, those that the Hessian sums are made of
     pipelined: bool = False  # rounds are forwarded while the sums of others travel
     n_linear_weights: int = 0  # of a linear start for each score
+    n_used_weights: int = 0  # of these, at most, the weights of features that occur
     n_fits: int = 1  # linear starts that are fitted side by side
     score_bytes: int = SCORE_BYTES  # of a score of a device while derivatives are computed
     fused: bool = True  # the learner is a network
     row_bytes: int = 0  # of a row, what a round of another learner keeps
+    copied: int = 0  # bytes of copies of rows, where some are held out
+    n_in_step: int = 1  # trainings that share the memory
 
     @property
     def n_rows(self) -> int:
@@ -69,6 +75,21 @@ def count_entries(features: Features, rows: slice | None = None) -> int:
         return 0
     indptr = features.sparse.indptr
     return len(features.sparse.ids) if rows is None else int(indptr[rows.stop] - indptr[rows.start])
+
+
+def copied_bytes(rows: Shard, device: Device) -> int:
+    """Of a copy of rows, and of the targets and weights they are copied from; on a device, of tensors it has."""
+    features = rows.features
+    dense, sparse = features.dense, features.sparse
+    if not device.compiled:
+        return 0 if dense is None or isinstance(dense, np.ndarray) else _dense_bytes(dense)
+    parts = [] if sparse is None else [sparse.indptr, sparse.ids, sparse.values]
+    size = sum(part.nbytes for part in [*parts, *([] if rows.base_margin is None else [rows.base_margin])])
+    return size + (0 if dense is None else _dense_bytes(dense)) + TARGET_BYTES * rows.n_rows
+
+
+def _dense_bytes(dense: Array) -> int:
+    return int(dense.shape[0] * dense.shape[1] * dense.dtype.itemsize)
 
 
 # Host and devices

@@ -34,12 +34,16 @@ def count_weights(features: Features, buckets: Buckets | None) -> int:
     return count_columns(features) + (0 if buckets is None else buckets.n)
 
 
-def linear_bytes(features: Features, n_weights: int, n_scores: int) -> int:
-    """Estimate what fitting takes: entries by row and by bucket, a copy while rows are held out, scores, and L-BFGS."""
+def linear_bytes(features: Features, n_weights: int, n_used: int, n_scores: int, n_fits: int = 1) -> int:
+    """Estimate what fitting takes: entries by row and by bucket, a copy while rows are held out, scores, and L-BFGS.
+
+    L-BFGS has weights of features that occur. All weights are counted, and returned.
+    """
     if not n_weights:
         return 0
     data = 28 * count_entries(features) + 4 * features.n_rows * count_columns(features)
-    return data + n_scores * (32 * features.n_rows + (56 + 8 * (HISTORY + 1)) * n_weights)
+    fit = data + n_scores * (32 * features.n_rows + (56 + 8 * (HISTORY + 1)) * n_used)
+    return n_fits * fit + (24 + 8 * n_scores) * n_weights
 
 
 class LinearRows:

@@ -52,6 +52,8 @@ class Plan:
     n_chunks: int = 0
     parts: tuple[tuple[str, int], ...] = ()  # what takes how many bytes
     linear_bytes: int = 0  # of the linear start, free again when the first round begins
+    n_in_step: int = 1  # trainings that share the budget, each with a plan like this
+    trial_bytes: int = 0  # of the trial that comes before, with copies of the rows
     placement: Placement | None = None  # where a device has the rows
     fused: bool = True  # the learner is a network
     exact: bool = False  # the normal equations are float64 throughout, on a device that has float64
@@ -68,13 +70,14 @@ class Plan:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that are taken at most."""
-        return max(self.linear_bytes, sum(size for _, size in self.parts))
+        """Bytes that are taken at most, by all trainings that share the budget."""
+        kept = sum(size for _, size in self.parts)
+        return max(self.trial_bytes, (self.n_in_step - 1) * kept + max(self.linear_bytes, kept))
 
     @property
     def left(self) -> int:
         """Bytes that evaluation sets may still take on a device; a plan of the host counts them already."""
-        return 0 if self.placement is None else max(0, self.budget - self.n_bytes)
+        return 0 if self.placement is None else max(0, self.budget - self.n_bytes) // self.n_in_step
 
     def __str__(self) -> str:
         size = f"K = {self.n_outputs}, {self.n_scores} score(s) a row"
@@ -91,7 +94,10 @@ class Plan:
             ]
         lines.append(f"  P'HP is made of {self.gram_rows:,} rows a round, P'G of all")
         start = [("or, before the first round, linear start", self.linear_bytes)] if self.linear_bytes else []
+        start += [("or, in the trial on part of the rows", self.trial_bytes)] if self.trial_bytes else []
         total = f"together, of {format_megabytes(self.budget)} to use", self.n_bytes
+        if self.n_in_step > 1:
+            lines.append(f"  {self.n_in_step} trainings side by side, each with")
         lines += [f"  {name:<42}{format_megabytes(size):>12}" for name, size in [*self.parts, *start, total]]
         return "\n".join(lines)
 
@@ -104,9 +110,9 @@ def make_plan(
     The host gives up the buffer first, then the order of features, then threads. A device gives up the buffer, then
     sends features, then makes batches small.
 
-    `memory_budget` is how many bytes to use beside the data. If it is None they are half of what is free, and the host
-    takes the smallest plan where none fits; otherwise no plan that fits is a `BudgetTooSmallError`. `form` ("auto",
-    "dense", "hashed") is how the host's kernels make weights.
+    `memory_budget` is how many bytes to use beside the data, by all trainings that share it. If it is None they are
+    half of what is free, and the host takes the smallest plan where none fits; otherwise no plan that fits is a
+    `BudgetTooSmallError`. `form` ("auto", "dense", "hashed") is how the host's kernels make weights.
 
     >>> from gbun.data.features import Features
     >>> print(make_plan(Workload(Features(1_000_000), 64, 1), Device(), 2, memory_budget=10**9))
@@ -128,6 +134,7 @@ def make_plan(
     plan = Plan(
         device.name, n, K, C, n_threads, work.gram_share, budget, work.pipelined, fused=work.fused, exact=work.exact
     )
+    plan = replace(plan, n_in_step=work.n_in_step)
     tried = []
     for candidate in _host_plans(plan, work, device, form) if device.compiled else _device_plans(plan, work, device):
         if candidate.n_bytes <= budget:
@@ -139,10 +146,12 @@ def make_plan(
     where = "" if device.compiled else f" of {device.name!r}"
     besides = f" and {work.n_watched:,} evaluation rows" if work.n_watched and device.compiled else ""
     half = ", half of what is free" if memory_budget is None else ""
+    besides += f", {work.n_in_step} trainings side by side" if work.n_in_step > 1 else ""
+    besides += " and copies of them" if work.copied and device.compiled else ""
     smaller = "init='constant'" if least.n_bytes == least.linear_bytes else "a smaller n_neurons"
     raise BudgetTooSmallError(
-        f"memory_budget must be at least {least.n_bytes} bytes{where} for {n:,} rows{besides}, K = {K} and {C} "
-        f"score(s) a row, got {budget} bytes{half}; {smaller} needs less",
+        f"memory_budget must be at least {least.n_bytes} bytes{where} for {n:,} rows{besides}, "
+        f"K = {K} and {C} score(s) a row, got {budget} bytes{half}; {smaller} needs less",
         least.n_bytes,
     )
 
@@ -162,11 +171,12 @@ def _host_plans(plan: Plan, work: Workload, device: Device, form: str) -> Iterat
     n_entries = sum(map(costs.count_entries, [work.features, *work.watched]))
     targets = costs.TARGET_BYTES * (n + work.n_watched)
     scaled = sum(map(costs.scaled_bytes, [work.features, *work.watched]))
-    start = work.n_fits * linear_bytes(work.features, work.n_linear_weights, C)
-    start += targets + scaled if start else 0
+    start = linear_bytes(work.features, work.n_linear_weights, work.n_used_weights, C, work.n_fits)
+    start += targets + scaled + work.copied if start else 0
     plan = replace(plan, n_chunks=len(chunks), linear_bytes=start)
     for hold, ordered, threads in candidates:
         parts = {
+            "copies of rows": work.copied,
             "scores": costs.stored_score_bytes(n + work.n_watched, C, device) + costs.directions(work),
             "targets and weights": targets,
             "scaled features": scaled,
@@ -185,6 +195,7 @@ def _host_plans(plan: Plan, work: Workload, device: Device, form: str) -> Iterat
 def _device_plans(plan: Plan, work: Workload, device: Device) -> Iterator[Plan]:
     n, K, C = work.n_rows, work.n_outputs, work.n_scores
     needed = {
+        "copies of rows": work.copied,
         "scores, targets and weights": costs.stored_score_bytes(n, 2 * C + 2, device) + costs.directions(work),
         "sums of the normal equations": costs.device_equations(work, device),
         # their scores, and at least what one batch of theirs needs

@@ -88,11 +88,15 @@ class Scratch(threading.local):
     """Arrays that a thread keeps from chunk to chunk and round to round, by name; they grow when they are too small."""
 
     def array(self, name: str, *shape: int) -> FloatArray:
-        """Return a float32 array, not initialised; the last one of the same name must not be used any more."""
+        """Return a float32 array, not initialised; the last one of the same name must not be used any more.
+
+        Room to grow takes no memory until it is used.
+        """
         size = math.prod(shape)
         held = self.__dict__.get(name)
         if held is None or len(held) < size:
-            held = self.__dict__[name] = allocate_aligned(size, MEMBERSHIP)
+            held = self.__dict__[name] = None  # free before a larger one takes its place
+            held = self.__dict__[name] = allocate_aligned(1 << (size - 1).bit_length(), MEMBERSHIP)
         return held[:size].reshape(shape)
 
 
