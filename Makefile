@@ -2,7 +2,7 @@
 
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes import the same modules: compiled once is enough
 
-.PHONY: demo test check fuzz laws static setup setup-all bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
+.PHONY: demo test check fuzz laws soak static setup setup-all bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
@@ -33,6 +33,9 @@ setup: ## .venv for development
 
 setup-all: ## .venv for development, and Java
 	@scripts/setup.sh dev programs
+
+soak: setup ## make soak [SECONDS=3600]: train and predict in one process; memory, files and threads must not grow
+	.venv/bin/python -m tests.soak --seconds $(or $(SECONDS),3600)
 
 bench-speed: setup ## make bench-speed [DATA=folder] [ARGS="--quick"]
 	.venv/bin/python -m benchmarks.speed $(if $(DATA),--data "$(DATA)") $(ARGS)
