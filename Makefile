@@ -2,7 +2,10 @@
 
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes import the same modules: compiled once is enough
 
-.PHONY: demo test check static setup setup-all bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
+# For check-oldest, check-newest and audit
+PYTHON ?= python3
+
+.PHONY: demo test check static setup setup-all bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report check-oldest check-newest audit
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
@@ -15,6 +18,19 @@ check: setup static ## style, types, import direction and the fast tests: needs 
 test: setup-all static ## style, types, import direction and all tests
 	rm -rf src/gbun/kernels/__pycache__
 	.venv/bin/pytest -n 3 --dist loadgroup
+
+check-oldest check-newest: check-%: ## the fast tests with the versions of constraints/, in .venv-oldest or .venv-newest [PYTHON=python3.10]
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/$*.txt \
+		-e '.[plots,frames,peers,torch,spark]' catboost hypothesis optuna pytest pytest-xdist
+	rm -rf src/gbun/kernels/__pycache__
+	.venv-$*/bin/pytest -m "not slow" -n 2 --dist loadgroup
+
+audit: ## known vulnerabilities of the versions in constraints/newest.txt
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	.venv-audit/bin/pip-audit --disable-pip --no-deps -r constraints/newest.txt
 
 static: setup
 	.venv/bin/ruff check .
