@@ -2,7 +2,11 @@
 
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes import the same modules: compiled once is enough
 
-.PHONY: demo test check fuzz laws soak static setup setup-all bench-accuracy bench-wide bench-speed bench-network bench-spark benchmark-report
+# For check-oldest, check-newest and audit
+PYTHON ?= python3
+
+.PHONY: demo test check fuzz laws soak check-oldest check-newest audit static setup setup-all bench-accuracy bench-wide \
+	bench-speed bench-network bench-spark benchmark-report
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
@@ -21,6 +25,19 @@ fuzz: setup ## make fuzz SECONDS=600: mutated model files, data files and messag
 
 laws: setup ## make laws EXAMPLES=300: random cases for each law of tests/test_laws.py
 	GBUN_EXAMPLES=$(or $(EXAMPLES),300) .venv/bin/pytest tests/test_laws.py -n 2
+
+check-oldest check-newest: check-%: ## the fast tests with the versions of constraints/, in .venv-oldest or .venv-newest [PYTHON=python3.10]
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/$*.txt \
+		-e '.[plots,frames,peers,torch,spark]' catboost hypothesis optuna pytest pytest-xdist
+	rm -rf src/gbun/kernels/__pycache__
+	.venv-$*/bin/pytest -m "not slow" -n 2 --dist loadgroup
+
+audit: ## known vulnerabilities of the versions in constraints/newest.txt
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints/newest.txt
 
 static: setup
 	.venv/bin/ruff check .

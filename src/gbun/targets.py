@@ -213,6 +213,9 @@ def to_target_array(y: Any, name: str) -> NDArray[Any]:
     """Return targets as an array of shape (n,) or (n, C); a single column as a vector, objects that are str as str."""
     if y is None:
         raise ValueError(f"{name} is missing: training and evaluation need targets")
+    nullable = getattr(getattr(y, "dtype", None), "numpy_dtype", np.dtype(object))
+    if nullable.kind in "biuf" and hasattr(y, "to_numpy") and not getattr(y, "hasnans", True):
+        y = y.to_numpy(dtype=nullable)  # before pandas 2.2, to_numpy() makes objects of them
     array = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]

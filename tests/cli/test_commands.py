@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     """Write the same rows in every format: training rows, and test rows whose largest feature id is smaller."""
     folder = tmp_path_factory.mktemp("cli")
     rng = np.random.default_rng(0)
-    X = scipy.sparse.random_array((N, 50), density=0.2, format="csr", rng=rng, dtype=np.float32)
+    X = scipy.sparse.csr_array(scipy.sparse.random(N, 50, 0.2, "csr", np.float32, rng))
     y = np.where(X[:, :10].sum(axis=1) > X[:, 10:20].sum(axis=1), 1, -1)
     y3 = np.digitize(X[:, :10].sum(axis=1), [0.5, 1.0])
     frame = pd.DataFrame({"size": rng.normal(size=N), "colour": rng.choice(["red", "[b]blue[/b]"], N)})

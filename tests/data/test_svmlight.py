@@ -72,7 +72,7 @@ def save_rows(path, X, y):
 
 def random_matrix(n=50, m=200, seed=0):
     rng = np.random.default_rng(seed)
-    X = scipy.sparse.random_array((n, m), density=0.1, format="csr", dtype=np.float32, rng=rng)
+    X = scipy.sparse.csr_array(scipy.sparse.random(n, m, 0.1, "csr", np.float32, rng))
     return X, np.round(rng.normal(size=n), 3)  # scikit-learn writes 16 digits
 
 

@@ -207,7 +207,7 @@ TWO_ROUNDS = {"n_neurons": 8, "init": "constant", "device": "torch:cpu", "object
 def training_rows():
     import scipy.sparse
 
-    X = scipy.sparse.random_array((12, 20), density=0.1, rng=np.random.default_rng(0), dtype=np.float32, format="csr")
+    X = scipy.sparse.csr_array(scipy.sparse.random(12, 20, 0.1, "csr", np.float32, np.random.default_rng(0)))
     return X, np.arange(12.0) % 5
 
 

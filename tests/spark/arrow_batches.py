@@ -19,7 +19,7 @@ VECTOR = pa.struct(
 rng = np.random.default_rng(0)
 X = rng.normal(size=(900, 5))
 Y = X[:, 0] * X[:, 1] + 0.2 * rng.normal(size=900)
-S = scipy.sparse.random_array((900, 80), density=0.06, rng=rng, format="csr")
+S = scipy.sparse.csr_array(scipy.sparse.random(900, 80, 0.06, "csr", random_state=rng))
 
 
 def dense(row):

@@ -36,7 +36,7 @@ N = 300
 X = rng.normal(size=(N, 4))
 Y = X[:, 0] * X[:, 1] + 0.2 * rng.normal(size=N)
 W = rng.uniform(0.5, 2.0, size=N)
-S = scipy.sparse.random_array((N, 60), density=0.08, rng=rng, format="csr")
+S = scipy.sparse.csr_array(scipy.sparse.random(N, 60, 0.08, "csr", random_state=rng))
 CLASSES = np.digitize(Y, [-0.4, 0.4])
 
 
