@@ -57,7 +57,7 @@ def make_socket(path):
 def test_what_is_no_regular_file_is_not_replaced(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)  # the name of a socket is short
     make(Path("m.gbun"))
-    os.symlink("m.gbun", "link.gbun")
+    Path("link.gbun").symlink_to("m.gbun")
     kind = stat.S_IFMT(Path("m.gbun").stat().st_mode)
     model = gbun.train({"n_neurons": 4}, (ROWS, ROWS[:, 0]), 1)
     rounds = []

@@ -150,8 +150,8 @@ class _LogLink(Objective):
         mean = weighted_mean(as_columns(y), weight, collective)
         if mean[0] > 0.0 and not MEANS[0] <= mean[0] <= MEANS[1]:
             raise ValueError(
-                f"y has a mean of {mean[0]:.0e}, objective={self.name!r} takes means from {MEANS[0]:g} to {MEANS[1]:g}; "
-                "change the unit of y"
+                f"y has a mean of {mean[0]:.0e}, objective={self.name!r} takes means from {MEANS[0]:g} to "
+                f"{MEANS[1]:g}; change the unit of y"
             )
         return np.log(np.maximum(mean, np.exp(-MAX_LOG)))
 
