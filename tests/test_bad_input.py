@@ -370,8 +370,8 @@ def test_every_objective_learns_targets_of_extreme_size_or_refuses_them(objectiv
         if not 1e-30 < size < 1e30:
             words = ["y has values of size", "change its unit"]
             refused(lambda size=size: train(y=y * size, objective=objective), ValueError, words)
-        elif objective in ("poisson", "gamma", "tweedie") and not 1e-20 < size < 1e20:
-            words = ["y has a mean of", f"objective={objective!r}", "from 1e-20 to 1e+20", "change the unit of y"]
+        elif objective in ("poisson", "gamma", "tweedie") and not 1e-21 < size < 1e21:
+            words = ["y has a mean of", f"objective={objective!r}", "from 1e-21 to 1e+21", "change the unit of y"]
             refused(lambda size=size: train(y=y * size, objective=objective), ValueError, words)
         else:
             got = train(y=y * size, objective=objective).predict(X) / size

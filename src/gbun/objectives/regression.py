@@ -14,7 +14,7 @@ from gbun.objectives.base import Objective, Scores, as_columns, bisect, unit_of,
 
 TIE = 1e-7  # of epsilon: residuals of the quantile loss that count as 0
 MAX_LOG = 50.0  # under a log link, scores are clipped to +-50: exp(50) is beyond any rate that can be learnt
-MEANS = 1e-20, 1e20  # of targets under a log link: clipped scores must leave room for rows above and below the mean
+MEANS = 1e-21, 1e21  # of targets under a log link: clipped scores must leave room for rows above and below the mean
 
 
 @dataclass(frozen=True)
