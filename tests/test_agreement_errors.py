@@ -94,7 +94,7 @@ CONFLICTS = {
                 "y must hold labels of one kind", "int on rank 0, float on rank 1"),
     "columns of y": ([(X, np.ones((4, 2))), (X, np.ones((4, 3)))], "y must have the same", "2 on rank 0, 3 on rank 1"),
     "one class": ([(X, ["a"] * 4), (X, ["a"] * 4), ([], [])], "y must have at least 2 classes"),
-    "size of y": ([(X, SHORT * 1e-40), (X, SHORT * 1e-40)], "beyond what float32 can hold"),
+    "size of y": ([(X, SHORT * 1e-40), (X, SHORT * 1e-40)], "below what float32 can hold"),
     "weights": ([(X, SHORT, 0 * SHORT), (X, SHORT, 0.0)], "sample_weight is zero for every row"),
     "margins": ([(X, SHORT, None, SHORT), (X, SHORT), ([], []), (X, SHORT)],
                 "base_margin must be given on all workers", "on rank 0 and not on ranks 1, 3"),

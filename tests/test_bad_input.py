@@ -131,6 +131,9 @@ ONE_SPARSE_ROW = ("2 dimensions", "(20,)") if scipy.sparse.coo_array(np.ones(20)
     case("infinite, sparse", lambda: train(scipy.sparse.csr_array(with_value(np.inf))), "X", "infinite", "row 7"),
     case("infinite, dicts", lambda: train([*DICTS[1:], {"age": np.inf}]), "X[19]", "'age'"),
     case("infinite, frame", lambda: train(MIXED.assign(age=with_value(np.inf)[:, 2])), "row 7", "'age'"),
+    case("below 1e-150", lambda: train(X * [1.0, 1e-170, 1.0]), "X", "column 1", "1e-150", "rescale"),
+    case("below 1e-150, log", lambda: train(X * 1e-170, scale="log+standard"), "X", "column 0", "1e-150", "rescale"),
+    case("below float32", lambda: train(X * [1.0, 1.0, 1e-60], scale="max_abs"), "X", "column 2", "1e-38", "rescale"),
     case("beyond 1e150", lambda: train(with_value(1e200)), "X", "beyond 1e150", "column 2", "NaN"),
     case("budget", lambda: train(memory_budget=1000), "memory_budget must be at least", "20 rows", "got 1000 bytes"),
     case("beyond float32, sparse", lambda: train(scipy.sparse.csr_array(X * 1e40)), "X", "beyond float32"),
@@ -155,7 +158,8 @@ HOLE = np.array(["a", np.nan] * 10, dtype=object)
     case("strings for a regressor", lambda: regress(y=["a", "b"] * 10), "y must hold numbers", "<U1", "classifier"),
     case("NaN for a regressor", lambda: regress(y=np.r_[np.nan, Y[1:]]), "y has NaN", "drop or fill"),
     case("infinite", lambda: train(y=np.r_[np.inf, Y[1:]]), "y has NaN or infinite", "drop or fill"),
-    case("NaN for a classifier", lambda: classify(y=np.r_[np.nan, C[1:]]), "Input y contains NaN"),
+    case("NaN for a classifier", lambda: classify(y=np.r_[np.nan, C[1:]]), "y has NaN", "drop or fill"),
+    case("infinite for a classifier", lambda: classify(y=np.r_[np.inf, C[1:]]), "y has NaN or infinite", "drop or"),
     case("complex", lambda: train(y=Y + 1j), "y must", "complex128"),
     case("dates", lambda: train(y=DATES[:, 0]), "y must", "datetime64"),
     case("one class", lambda: classify(y=np.ones(N)), "y must have at least 2 classes", "only one class: [1.0]"),
@@ -198,6 +202,7 @@ ONES, W = np.ones(N), "sample_weight"
     case("zero", lambda: regress(fit={W: 0 * ONES}), W, "zero for every row", "nothing to learn"),
     *(case(f"{w} for all", lambda w=w: train(weight=w), W) for w in (-1.0, 0.0, np.nan)),
     case("strings", lambda: train(weight=["a"] * N), W),
+    case("too large", lambda: train(X * 1e5, weight=ONES * 1e300), f"{W} must be at most 1e+100", "divide"),
     case("of an evaluation set", lambda: train(evals={"t": (X, Y, -ONES)}), W, "not negative"),
     case("unknown class_weight", lambda: classify(class_weight="even"), "class_weight", "'balanced'", "'even'"),
     case("class_weight for others", lambda: classify(class_weight={7: 1}), "[0, 1]", "not in class_weight"),
@@ -237,6 +242,7 @@ def test_weights_and_margins(action, error, words):
     case("no probabilities", lambda: train().predict_proba(X), "predict_proba", "probabilities", "squared_error"),
     case("missing folder", lambda: regress().save_model("/nowhere/m.gbun"), "/nowhere", "create it first",
          error=FileNotFoundError),
+    case("an empty path", lambda: regress().save_model(""), "the path to write to is empty", "name of a file"),
     case("a folder", lambda: regress().save_model("/"), "is a folder", "name of a file", error=IsADirectoryError),
     case("no such file", lambda: gbun.load_model("nowhere.gbun"), "nowhere.gbun", "no such", error=FileNotFoundError),
     case("init_model: file", lambda: train(init_model="nowhere.gbun"), "nowhere.gbun", error=FileNotFoundError),
@@ -350,8 +356,42 @@ def test_targets_of_extreme_size_are_learnt_or_refused():
     wanted = train().predict(X) / Y.std()
     for size in (1e-18, 1e18):
         np.testing.assert_allclose(train(y=Y * size).predict(X) / (Y * size).std(), wanted, rtol=1e-4, atol=1e-6)
-    for size in (1e-44, 1e30, 1e200):
-        refused(lambda size=size: train(y=Y * size), ValueError, ["y has values of size", "float32", "change its unit"])
+    for size, side in ((1e-44, "below"), (1e30, "beyond"), (1e200, "beyond")):
+        words = ["y has values of size", f"{side} what float32", "change its unit"]
+        refused(lambda size=size: train(y=Y * size), ValueError, words)
+    train(y=np.zeros(N), objective="poisson")
+
+
+@pytest.mark.parametrize("objective", ["squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"])
+def test_every_objective_learns_targets_of_extreme_size_or_refuses_them(objective):
+    y = np.exp(Y - 2.0)
+    wanted = train(y=y, objective=objective).predict(X)
+    for size in (1e-35, 1e-29, 1e-25, 1e-19, 1e19, 1e25, 1e29, 1e35):
+        if not 1e-30 < size < 1e30:
+            words = ["y has values of size", "change its unit"]
+            refused(lambda size=size: train(y=y * size, objective=objective), ValueError, words)
+        elif objective in ("poisson", "gamma", "tweedie") and not 1e-21 < size < 1e21:
+            words = ["y has a mean of", f"objective={objective!r}", "from 1e-21 to 1e+21", "change the unit of y"]
+            refused(lambda size=size: train(y=y * size, objective=objective), ValueError, words)
+        else:
+            got = train(y=y * size, objective=objective).predict(X) / size
+            np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_columns_without_a_deviation_are_no_error():
+    constant = np.column_stack([X, np.zeros(N), np.full(N, 5.0), np.full(N, 1e-200), np.full(N, 1e-310)])
+    for scale in ("auto", "log+standard"):
+        np.testing.assert_allclose(
+            train(constant, scale=scale).predict(constant), train(scale=scale).predict(X), atol=0.2
+        )
+
+
+def test_labels_that_are_not_finite_give_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value in (np.nan, np.inf):
+            with pytest.raises(ValueError, match="drop or fill"):
+                classify(y=np.r_[value, C[1:]])
 
 
 def test_values_beyond_float32_are_clipped_after_scaling():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import gbun
@@ -251,6 +252,17 @@ class Raising(Callback):
             raise OSError("disk full")
 
 
+def test_an_error_of_a_metric_at_its_first_call_leaves_no_checkpoint(tmp_path):
+    def metric(y, response, weight):
+        raise LookupError("in a metric")
+
+    with pytest.raises(LookupError, match="in a metric"):
+        gbun.train(
+            {**SMALL, "eval_metric": metric}, TRAIN, 9, evals={"t": TEST}, callbacks=[Checkpoint(tmp_path / "c")]
+        )
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("where", ["callback", "metric"])
 def test_an_error_of_a_callback_or_a_metric_ends_training_and_leaves_a_checkpoint(where, tmp_path):
     calls = []
@@ -364,7 +376,8 @@ def test_a_checkpoint_of_another_training_is_refused_where_its_rounds_do_not_fit
     path, (X, y) = tmp_path / "c.gbun", TRAIN
     first = gbun.train(SMALL, TRAIN, 3, callbacks=[Checkpoint(path)])
     for params, rows, message in (
-        (SMALL, (X[:, :3], y), "resume has a checkpoint of other columns"),
+        (SMALL, (X[:, :3], y), rf"other columns: an array of {X.shape[1]} columns, got an array of 3 columns"),
+        (SMALL, (pd.DataFrame(X).add_prefix("c"), y), "other columns: columns without names, got named columns"),
         (SMALL, (X, np.where(y > 0, "a", "b")), "resume was trained with objective 'squared_error' and 1 score"),
         ({**SMALL, "n_neurons": 16}, TRAIN, "n_neurons=16 differs from resume's 8; leave it out"),
     ):

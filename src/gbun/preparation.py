@@ -14,6 +14,7 @@ from gbun.collectives import can_overlap
 from gbun.config import printable_parameters
 from gbun.data.buckets import Buckets, choose_buckets
 from gbun.data.features import Shard
+from gbun.data.ingest import describe_difference
 from gbun.data.scaled_columns import ScaledColumns
 from gbun.data.scaling import Scaling, fit_scaling
 from gbun.defaults import (
@@ -395,7 +396,9 @@ def check_checkpoint(problem: Problem, known: Model) -> None:
     """Refuse a checkpoint of another training: other columns, other classes, or another kind of learner."""
     stored, classes = known.description, problem.target.classes
     if stored.schema != problem.schema:
-        raise ValueError(f"resume has a checkpoint of other columns: {stored.schema}, got {problem.schema}")
+        raise ValueError(
+            f"resume has a checkpoint of other columns: {describe_difference(stored.schema, problem.schema)}"
+        )
     if not np.array_equal(np.asarray(stored.classes), np.asarray(classes)):
         raise ValueError(f"resume has a checkpoint of the classes {stored.classes}, got {classes}")
     kind = "network" if problem.learner is None else problem.learner.kind

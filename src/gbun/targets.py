@@ -19,6 +19,7 @@ from gbun.objectives.selection import CLASSIFICATION as CLASSIFICATION
 
 MAX_UNCOUNTED_LABELS = 2**16  # above, different numbers are counted before workers exchange them as labels
 MAX_LABELS = 2**22
+MAX_WEIGHT = 1e100  # sums of larger weights times squared features could overflow
 LABEL_GROUPS = {"U": "words", "T": "words", "S": "bytes", "O": "objects"}  # by kind of dtype; all others are numbers
 TYPE_NAMES = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "str", "T": "str", "S": "bytes"}
 
@@ -111,8 +112,6 @@ def _make_class_target(
     collective: Collective,
 ) -> Target:
     def find_local_labels() -> NDArray[Any]:
-        if y.dtype.kind == "f" and not np.isfinite(y).all():
-            raise ValueError("y has labels that are NaN or infinite; drop or fill those rows")
         check_labels(y)
         return np.unique(y) if classes is None else classes
 
@@ -197,7 +196,9 @@ def _too_many_classes_message(n_labels: str, target: GlobalTarget) -> str:
 
 
 def check_labels(y: NDArray[Any]) -> None:
-    """Raise a ValueError if labels, as `to_target_array` returns them, are of several types, as missing ones are."""
+    """Raise a ValueError if labels, as `to_target_array` returns them, are missing or of several types."""
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("y has NaN or infinite labels; drop or fill those rows")
     types = sorted(_type_names(y)) if y.dtype.kind == "O" and y.ndim == 1 else []
     if len(types) > 1:
         raise ValueError(
@@ -251,7 +252,8 @@ def check_magnitude(values: FloatArray, name: str, collective: Collective = SING
     """Raise a ValueError if the targets of all workers are too large or too small for float32."""
     largest = decide_at_root(collective, float(np.abs(values).max(initial=0.0)), max)
     if largest > 1e30 or 0.0 < largest < 1e-30:
-        raise ValueError(f"{name} has values of size {largest:.0e}, beyond what float32 can hold; change its unit")
+        side = "beyond" if largest > 1.0 else "below"
+        raise ValueError(f"{name} has values of size {largest:.0e}, {side} what float32 can hold; change its unit")
 
 
 def to_weight_array(weight: Any, n_rows: int, name: str = "sample_weight", share: bool = False) -> FloatArray:
@@ -265,6 +267,11 @@ def to_weight_array(weight: Any, n_rows: int, name: str = "sample_weight", share
         raise ValueError(f"{name} must hold one number for each of {n_rows} rows, got shape {array.shape}")
     if not np.isfinite(array).all() or (array < 0).any():
         raise ValueError(f"{name} must be finite and not negative")
+    largest = float(array.max(initial=0.0))
+    if largest > MAX_WEIGHT:
+        raise ValueError(
+            f"{name} must be at most {MAX_WEIGHT:g}, got {largest:g}; divide all weights by the same number"
+        )
     if not share:
         check_weights(float(array.sum()), name)
     return array

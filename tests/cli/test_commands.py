@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse
 
 import gbun
-from gbun.cli import app
+from gbun.cli.application import app
 from gbun.cli.labels import guess_task_from_summaries, summarize_labels
 from gbun.cli.options import option_name
 from gbun.config import parameter_fields
@@ -466,6 +466,54 @@ def test_ctrl_c_without_a_checkpoint(call, monkeypatch):
     assert "no round was complete" in call(*train, "--checkpoint", "c.gbun", code=130).err
     monkeypatch.setattr("gbun.data.worker_files.read_table", interrupted)
     assert call(*train, code=130).err == "interrupted"
+
+
+IMPORT_INTERRUPTED = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+from gbun.cli import main
+sys.argv[1:] = ["inspect", "none.gbun"]
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "gbun.cli.training", "gbun.model"])
+def test_ctrl_c_while_modules_are_imported(module):
+    wanted = IMPORT_INTERRUPTED.replace("sys.argv[1]:\n", f"{module!r}:\n")
+    done = subprocess.run([sys.executable, "-c", wanted], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_checkpoint_that_is_overwritten_is_announced(call, tmp_path):
+    file = tmp_path / "c.gbun"
+    train = ("train", "train.svm", "--model", tmp_path / "m.gbun", "--checkpoint", file, *SMALL)
+    note = f"note: {file} exists, and without --resume training starts again: it will be overwritten"
+    assert "note:" not in call(*train).err
+    assert note in call(*train).err
+    assert "note:" not in call(*train, "--resume").err
+    assert "note:" not in call(*train, "--init-model", file).err
+    assert "note:" not in call(*train, "--quiet").err
+
+
+def test_files_are_named_in_errors_of_their_content(call, models, tmp_path):
+    rows = pd.read_csv("test.csv")
+    rows["age"] = rows["age"].astype(object)
+    rows.loc[3, "age"] = "unknown"
+    rows.to_csv(tmp_path / "text.csv", index=False)
+    found = call("predict", models["frame"], tmp_path / "text.csv", code=1).err
+    assert f"{tmp_path / 'text.csv'}: got the text 'unknown' in column 'age', row 4 (counted from 1" in found
+    np.savez(tmp_path / "empty.npz", X=np.zeros((4, 0)), y=np.arange(4))
+    train = ("train", tmp_path / "empty.npz", "--model", tmp_path / "m.gbun")
+    assert f"{tmp_path / 'empty.npz'}: got rows without columns" in call(*train, code=1).err
+    (tmp_path / "labels.csv").write_text("a,y\n1,2\n2,3\n3,\n")
+    found = call("train", tmp_path / "labels.csv", "--target", "y", "--model", tmp_path / "m.gbun", code=1).err
+    assert "got 1 row without a label, the first is row 3 (counted from 1" in found
 
 
 @pytest.mark.slow

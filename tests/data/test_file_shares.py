@@ -385,7 +385,8 @@ def test_an_array_must_be_as_long_as_it_says(tmp_path, shape):
     np.lib.format.write_array_header_1_0(npy, {"descr": "<f8", "fortran_order": False, "shape": shape})
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("X.npy", npy.getvalue() + bytes(64))
-    with pytest.raises(ValueError, match=r"a\.npz: .* of shape \(.*\) needs -?\d+ bytes, there are \d+"):
+    fault = r"must not be negative" if min(shape, default=0) < 0 else r"needs \d+ bytes, there are \d+"
+    with pytest.raises(ValueError, match=rf"a\.npz: .* of shape \(.*\),? .*{fault}"):
         read_table(tmp_path / "a.npz", share=(0, 2))
 
 

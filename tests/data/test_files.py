@@ -119,6 +119,11 @@ def test_npz_of_scipy_with_labels_apart(tmp_path, form):
         ("a.csv", b"PAR1\xff\xfe\x00PAR1", "got text that cannot be read .*expected UTF-8 rows"),
         ("a.csv", "a,b\n1,2\n1,2,3\n", "got text that cannot be read .*line 3, saw 3"),
         ("a.csv", "a,b\n1,2,3\n1,2,3\n", "got rows with more values than the 2 column names"),
+        ("a.csv", "a,b,c\n1,2,3\n\n4,5\n", "line 4: got 2 values, expected 3, as many as there are column names"),
+        ("a.tsv", "a\tb\n1\t2\n4\n", "line 3: got 1 value, expected 2"),
+        ("a.csv", 'a,b\n"1\n2",3\n4\n', "line 4: got 1 value, expected 2"),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n4\n", mtime=0), "line 3: got 1 value, expected 2"),
+        ("a.csv", "\ufeffa,b,a,c,b\n1,2,3,4,5\n", "got several columns named 'a' and 'b', expected different names"),
         ("a.csv", "\n\n", "got text that cannot be read"),
         ("a.csv", "a,b\n", "got no rows"),
         ("a.svm", "# nothing\n\n", "got no rows"),
@@ -133,6 +138,20 @@ def test_content_errors(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=message) as caught:
         read_table(write(tmp_path / name, content))
     assert str(tmp_path / name) in str(caught.value)
+
+
+def test_rows_with_empty_fields_are_whole(tmp_path):
+    table = read_table(write(tmp_path / "a.csv", 'a,b,a.1\n1,,\n\n,"x, y",\n'))
+    assert table.feature_names == ("a", "b", "a.1")
+    assert table.X.shape == (2, 3)
+    assert read_table(write(tmp_path / "b.csv", "a\n1\nNA\n\n2\n")).X.shape == (3, 1)
+
+
+def test_a_short_row_of_a_share_is_found(tmp_path):
+    path = write(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 9 + "3\n")
+    assert len(read_table(path, share=(0, 2)).X) == 5
+    with pytest.raises(ValueError, match=r"a.csv, line \d+ of the part of worker 1: got 1 value, expected 2"):
+        read_table(path, share=(1, 2))
 
 
 def test_column_errors(tmp_path):

@@ -59,6 +59,15 @@ def test_the_least_budget_works_and_one_byte_less_does_not():
         gbun.GBUNClassifier(**parameters, memory_budget=least - 1).fit(X, y)
 
 
+def test_an_error_about_the_budget_says_what_shares_it():
+    X, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300.0)
+    words = r"for 300 rows in 5 folds, whose trainings run at the same time, with copies of the rows that are held out"
+    with pytest.raises(ValueError, match=words):
+        gbun.train({"memory_budget": 1000, "n_neurons": 8}, (X, y))
+    with pytest.raises(ValueError, match="for 300 rows in 3 folds, whose trainings run at the same time"):
+        gbun.cv({"memory_budget": 1000, "n_neurons": 8}, (X, y), 2, nfold=3)
+
+
 def test_no_budget_means_half_of_what_is_free(monkeypatch):
     features = features_of(clicks()[0])
     assert host_plan(features, 64, 1).budget == pytest.approx(free_memory() / 2, rel=0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -44,6 +45,35 @@ def test_a_full_disk_is_found_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
     with pytest.raises(OSError, match="has 1,000 bytes free, expected 1,048,576"):
         probe_target(tmp_path / "model.gbun")
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such files")
+@pytest.mark.parametrize("make", [os.mkfifo, make_socket], ids=["pipe", "socket"])
+def test_what_is_no_regular_file_is_not_replaced(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    make(Path("m.gbun"))
+    Path("link.gbun").symlink_to("m.gbun")
+    kind = stat.S_IFMT(Path("m.gbun").stat().st_mode)
+    model = gbun.train({"n_neurons": 4}, (ROWS, ROWS[:, 0]), 1)
+    rounds = []
+    for name in ("m.gbun", "link.gbun"):
+        with pytest.raises(ValueError, match=f"{name} is not a regular file"):
+            model.save_model(name)
+        with pytest.raises(ValueError, match=f"{name} is not a regular file"):
+            gbun.train(
+                {"n_neurons": 4, "objective": lambda y, s, w: rounds.append(1) or (w * (s - y), w)},
+                (ROWS, ROWS[:, 0]), 9, callbacks=[Checkpoint(name)],
+            )  # fmt: skip
+        with pytest.raises(ValueError, match=f"{name} is not a regular file"):
+            probe_target(name)
+    assert len(rounds) < 10  # of the start, not of a round
+    assert stat.S_IFMT(Path("m.gbun").stat().st_mode) == kind
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.gbun", "m.gbun"]
 
 
 WRITE_HALF = """

@@ -160,10 +160,14 @@ def test_negative_hessians_count_as_zero(seed):
     np.testing.assert_array_equal(g[:, 0], np.sin(s[:, 0] - y))
 
 
-def test_hessians_that_are_negative_everywhere_do_not_break_training():
+def test_hessians_that_are_negative_everywhere_are_refused():
     X, y, weight = numbers(n=60)
-    model = fitted(lambda y, s, w: ((s - y) * w, -w), X, y, weight)
-    assert np.isfinite(model.predict(X)).all()
+    with pytest.raises(ValueError, match="objective returned a Hessian that is negative, or 0, in all rows"):
+        fitted(lambda y, s, w: ((s - y) * w, -w), X, y, weight)
+    some = fitted(lambda y, s, w: ((s - y) * w, np.where(np.arange(len(y)) % 2, w, -w)), X, y, weight)
+    assert np.isfinite(some.predict(X)).all()
+    zero = fitted(lambda y, s, w: ((s - y) * w, 0 * w), X, y, weight)
+    assert np.isfinite(zero.predict(X)).all()
 
 
 def test_a_stored_function_predicts_and_says_that_it_cannot_train(tmp_path):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gbun.data.files import Table
     from gbun.model import Model
 
+MODEL = "the model"
+
 
 @dataclass(frozen=True)
 class ExpectedInput:
@@ -31,7 +33,7 @@ class ExpectedInput:
     def of_model(cls, model: Model) -> ExpectedInput:
         schema = model.description.schema
         sparse = schema.kind == "array" and model.ensemble.scaling.dense is None
-        return cls("the model", sparse, schema.n_columns, schema.names, schema.categorical, schema.kind)
+        return cls(MODEL, sparse, schema.n_columns, schema.names, schema.categorical, schema.kind)
 
     @classmethod
     def of_table(cls, table: Table, path: Path) -> ExpectedInput:
@@ -72,15 +74,17 @@ def read_rows(
         by_file = "save them in it as y, or name their .npy file with --labels"
         advice = "name their column with --target" if table.feature_names else by_file
         raise ValueError(f"{path}: got no labels, expected one for each row; {advice}")
-    n_missing = int((table.y != table.y).sum())
+    missing = table.y != table.y
     if table.y.dtype.kind == "O":  # from a data frame only: None is missing too
         from pandas import isna
 
-        n_missing = int(isna(table.y).sum())
-    if n_missing:
+        missing = isna(table.y)
+    if missing.any():
+        part = f" of the part of worker {share[0]}" if share[1] > 1 else ""
+        rows = "1 row" if missing.sum() == 1 else f"{missing.sum()} rows"
         raise ValueError(
-            f"{path}: got {n_missing} rows without a label, expected one in each of {len(table.y)}; "
-            "drop those rows or fill them in"
+            f"{path}: got {rows} without a label, the first is row {missing.argmax() + 1}{part} (counted from 1, "
+            f"without a line of names), expected one in each of {len(table.y)}; drop those rows or fill them in"
         )
     return table
 
@@ -95,6 +99,8 @@ def match_columns(table: Table, path: Path, expected: ExpectedInput) -> Table:
         raise ValueError(f"{path}: got {got}, expected {expected}, as {expected.owner} has; convert the file")
     if table.feature_names is not None and expected.names is not None:
         X = _select_columns(table.X, table.feature_names, expected.names, path, expected.owner)
+        if expected.owner == MODEL:  # another file may hold only a part of a worker, which says little about types
+            _check_numbers(X, path, expected)
         return replace(table, X=X, feature_names=expected.names)
     if sparse and path.suffix.lower() != ".npz":
         return replace(table, X=_widen(table.X, path, expected))
@@ -112,6 +118,28 @@ def _select_columns(X: Any, names: tuple[str, ...], wanted: tuple[str, ...], pat
     if unknown:
         typer.echo(f"note: {path}: ignored {format_list(unknown)}, as {owner} has no such column", err=True)
     return X.set_axis(list(names), axis=1)[list(wanted)]
+
+
+def _check_numbers(X: Any, path: Path, expected: ExpectedInput) -> None:
+    """Refuse text in a column of numbers."""
+    for name in expected.names or ():
+        if name not in expected.text and X[name].dtype.kind == "O":
+            place, value = next(
+                ((i, v) for i, v in enumerate(X[name]) if isinstance(v, str) and not _is_number(v)), (None, None)
+            )
+            if place is not None:
+                raise ValueError(
+                    f"{path}: got the text {value!r} in column {name!r}, row {place + 1} (counted from 1, without a "
+                    f"line of names), expected numbers, as {expected.owner} has; correct it, or leave the field empty"
+                )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _widen(X: Any, path: Path, expected: ExpectedInput) -> Any:

@@ -110,7 +110,11 @@ class TrainCommand:
         from gbun.problem import Dataset
         from gbun.training import train
 
+        if collective.rank == 0 and not self.quiet:
+            self._announce_overwriting()
         rows, valid_rows, initial = self._read(collective)
+        if not rows.X.shape[1] and collective.size == 1:
+            raise ValueError(f"{self.data}: got rows without columns, expected features; check what wrote the file")
         task, text = self._choose_task(rows, initial, collective)
 
         def make_dataset(table: Table) -> Dataset:
@@ -196,6 +200,14 @@ class TrainCommand:
             typer.echo(f"task: {task} ({reason})", err=True)
         labels = rows.y if initial is None else initial.classes
         return task, task == "classification" and decide_at_root(collective, is_text(labels), any)
+
+    def _announce_overwriting(self) -> None:
+        file, initial = self.checkpoint, self.init_model
+        continued = self.resume or (file and initial and initial.exists() and file.exists() and file.samefile(initial))
+        if file is not None and file.exists() and not continued:
+            typer.echo(
+                f"note: {file} exists, and without --resume training starts again: it will be overwritten", err=True
+            )
 
     def _interruption_message(self, history: History, n_rounds: int) -> str:
         if self.checkpoint is None:

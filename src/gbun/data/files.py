@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
 import io
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -136,7 +138,11 @@ def _read_csv(path: Path, text: Collection[str], share: Share) -> pd.DataFrame:
     separator = "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]] else ","
     if share[1] == 1:
         with open_content(path) as stream:
-            return _parse_csv(path, stream, pandas, separator, text)
+            frame = _parse_csv(path, stream, pandas, separator, text)
+        if _may_be_repaired(frame):
+            with open_content(path) as stream:
+                _check_lines(path, stream, separator, frame.shape[1])
+        return frame
     names = read_first_line(path, blank=b" \t\r\n".replace(separator.encode(), b""))
     _parse_csv(path, io.BytesIO(names), pandas, separator, text)  # raises if the names leave a quote open
     with open_content(path, share, header_size=len(names)) as stream:
@@ -146,7 +152,11 @@ def _read_csv(path: Path, text: Collection[str], share: Share) -> pd.DataFrame:
             f"{path}: got a double quote in the rows of worker {share[0]} of {share[1]}, expected none, as a line end "
             "between quotes ends no row and the file cannot be cut; give one file per worker, or make a .parquet of it"
         )
-    return _parse_csv(path, io.BytesIO(names + rows), pandas, separator, text)
+    frame = _parse_csv(path, io.BytesIO(names + rows), pandas, separator, text)
+    if _may_be_repaired(frame):
+        part = f" of the part of worker {share[0]}" if share[0] else ""
+        _check_lines(path, io.BytesIO(names + rows), separator, frame.shape[1], part)
+    return frame
 
 
 def _parse_csv(path: Path, stream: IO[bytes], pandas: Any, separator: str, text: Collection[str]) -> pd.DataFrame:
@@ -166,6 +176,38 @@ def _parse_csv(path: Path, stream: IO[bytes], pandas: Any, separator: str, text:
             "add the missing names, or remove separators at the ends of lines"
         )
     return frame
+
+
+def _may_be_repaired(frame: pd.DataFrame) -> bool:
+    """Return whether pandas may have filled rows that were too short, or renamed columns of one name: a, a.1."""
+    names = {str(name) for name in frame.columns}
+    renamed = any("." in name and name.rsplit(".", 1)[0] in names for name in names)
+    return renamed or bool(frame.iloc[:, -1].isna().any())
+
+
+def _check_lines(path: Path, stream: IO[bytes], separator: str, n_columns: int, part: str = "") -> None:
+    """Refuse rows with fewer values than there are columns, and columns of one name."""
+    texts = (line.decode("utf-8", "replace") for line in iter(stream.readline, b""))
+    reader, names, last = csv.reader(texts, delimiter=separator), None, 0
+    with suppress(csv.Error):  # text that pandas reads and this reader does not
+        for row in reader:
+            first, last = last + 1, reader.line_num
+            if not any(field.strip("\ufeff \t\r\n") for field in row) and len(row) < 2:
+                continue  # a blank line
+            if names is None:
+                names = [name.removeprefix("\ufeff").strip('"') for name in row]
+                twice = sorted({name for name in names if name and names.count(name) > 1})
+                if twice:
+                    raise ValueError(
+                        f"{path}: got several columns named {' and '.join(map(repr, twice))}, expected different "
+                        "names; rename or remove some"
+                    )
+            elif len(row) < n_columns:
+                raise ValueError(
+                    f"{path}, line {first}{part}: got {len(row)} value{'s' if len(row) > 1 else ''}, expected "
+                    f"{n_columns}, as many as there are column names; complete the line, with empty fields for missing "
+                    "values"
+                )
 
 
 def _read_parquet(path: Path, share: Share) -> pd.DataFrame:

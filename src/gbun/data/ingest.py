@@ -147,6 +147,26 @@ def _describe_schema(schema: Schema) -> str:
     }[schema.kind]
 
 
+def describe_difference(stored: Schema, found: Schema) -> str:
+    """Say in words how the columns of two trainings differ.
+
+    >>> describe_difference(Schema("array", 2, ("a", "b")), Schema("array", 2, ("b", "c")))
+    "those of the checkpoint that are missing: ['a']; others: ['c']"
+    """
+    if stored.names and found.names and stored.names != found.names:
+        missing = [name for name in stored.names if name not in found.names]
+        new = [name for name in found.names if name not in stored.names]
+        if missing or new:
+            return f"those of the checkpoint that are missing: {missing[:10]}; others: {new[:10]}"
+        return f"they are in the order {list(stored.names[:10])} there, got {list(found.names[:10])}"
+    if stored.kind != found.kind or stored.n_columns != found.n_columns:
+        return f"{_describe_schema(stored)}, got {_describe_schema(found)}"
+    if stored.categorical != found.categorical:
+        return f"the columns {list(stored.categorical)} hold categories there, got {list(found.categorical)}"
+    named, unnamed = "named columns", "columns without names"
+    return f"{named if stored.names else unnamed}, got {named if found.names else unnamed}"
+
+
 def detect_row_kind(X: Any) -> str | None:
     """Return "names" for a list of dicts, "tokens" for one of token lists, else None; the first non-empty row decides.
 

@@ -146,7 +146,9 @@ class NpzReader:
         if dtype.hasobject:
             raise ValueError(f"Object arrays cannot be loaded without pickle, and {name!r} is one")
         needed, available = head.tell() + math.prod(shape) * dtype.itemsize, self._members[name].file_size
-        if needed != available or min(shape, default=0) < 0:
+        if min(shape, default=0) < 0:
+            raise ValueError(f"array {name!r} is of shape {shape}, which must not be negative")
+        if needed != available:
             raise ValueError(f"array {name!r} of shape {shape} needs {needed} bytes, there are {available}")
         if fortran_order and len(shape) > 2:
             raise ValueError(f"array {name!r} of shape {shape} is in Fortran order, which is read of matrices only")

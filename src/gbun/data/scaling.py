@@ -34,6 +34,7 @@ from gbun.ranges import parse_scaling_steps
 TEXT_STEPS = ("log", "idf", "unit")
 TINY = float(np.finfo(MEMBERSHIP).tiny)  # below it an inverse is beyond float32
 GATHER_BLOCK = 2**16  # numbers gathered from each worker at a time
+LEAST_DEVIATION = 1e-150  # its square is a normal number of float64
 ROWS_PER_BLOCK = 2**12  # rows of dense columns summed at a time
 ONE_HOT_DEVIATION = 0.1  # relative deviation of the entries per row up to which rows are taken as one-hot
 
@@ -229,13 +230,16 @@ def _fit_dense_columns(steps: tuple[str, ...], X: Array, weight: FloatArray, col
             block = np.abs(to_host(widen(X[rows])))[weight[rows] > 0]
             largest = np.fmax(largest, np.fmax.reduce(block, axis=0, initial=0.0))
         largest = np.log1p(largest) if log else largest
-        return ColumnScale(np.zeros(m), _invert(_reduce_maximum(largest, collective)))
+        largest = _reduce_maximum(largest, collective)
+        _refuse_small(np.flatnonzero((largest > 0.0) & (largest <= TINY)), TINY)
+        return ColumnScale(np.zeros(m), _invert(largest))
     # Missing values do not change the mean and deviation of their column; without "standard" they are zeros.
     count, total = _column_sums(X, weight, [lambda x, known: known, lambda x, known: x], log)
     if "standard" not in steps:
         count = np.full(m, weight.sum())
     count, total = collective.sum(np.stack([count, total]))
-    centre = total / np.where(count > 0, count, 1.0)
+    divisor = np.where(count > 0, count, 1.0)
+    centre = total / divisor
     if "standard" not in steps:  # rows that get length 1 are not centred
         return ColumnScale(np.zeros(m) if "unit" in steps else centre, np.ones(m))
     squares = collective.sum(_column_sums(X, weight, [lambda x, known: x * x], log, centre)[0])
@@ -244,7 +248,35 @@ def _fit_dense_columns(steps: tuple[str, ...], X: Array, weight: FloatArray, col
         raise ValueError(
             f"X has values beyond 1e150 in column {column}; rescale it, or mark such values as missing (NaN)"
         )
-    return ColumnScale(centre, _invert_deviation(squares / np.where(count > 0, count, 1.0), centre))
+    variance = squares / divisor
+    _check_deviations(X, weight, log, centre, variance, collective)
+    return ColumnScale(centre, _invert_deviation(variance, centre))
+
+
+def _check_deviations(
+    X: Array, weight: FloatArray, log: bool, centre: FloatArray, variance: FloatArray, collective: Collective
+) -> None:
+    """Raise an error if a column is not constant but so small that the squares of its deviations underflow."""
+    columns = np.flatnonzero((variance < LEAST_DEVIATION**2) & (np.abs(centre) < LEAST_DEVIATION * 1e12))
+    if not len(columns):
+        return
+    rounding = 1e-12 * np.abs(centre[columns])
+    larger: list[Callable[[Array, Array], Array]] = [
+        lambda x, known: abs(x) > asarray_like(rounding, x),
+        lambda x, known: abs(x) > LEAST_DEVIATION,
+    ]
+    counts = _column_sums(X, (weight > 0.0).astype(SUM), larger, log, centre[columns], columns)
+    all_counts = np.zeros((2, len(centre)))
+    all_counts[:, columns] = counts
+    different, visible = collective.sum(all_counts)
+    _refuse_small(np.flatnonzero((different > 0.0) & (visible == 0.0)), LEAST_DEVIATION)
+
+
+def _refuse_small(columns: IntArray, least: float) -> None:
+    if len(columns):
+        raise ValueError(
+            f"X has values in column {columns[0]} that differ by less than {least:.0e}; rescale it, or leave it out"
+        )
 
 
 def _column_sums(
@@ -253,12 +285,18 @@ def _column_sums(
     quantities: Sequence[Callable[[Array, Array], Array]],
     log: bool = False,
     shift: FloatArray | None = None,
+    columns: IntArray | None = None,
 ) -> FloatArray:
-    """Return sum_i w_i q(x_ij - shift_j, known_ij) for each quantity q and column j; a missing x - shift is 0."""
-    totals, xp = np.zeros((len(quantities), X.shape[1])), namespace(X)
-    shift = np.zeros(X.shape[1]) if shift is None else shift
+    """Return sum_i w_i q(x_ij - shift_j, known_ij) for each quantity q and column j; a missing x - shift is 0.
+
+    `columns` are those to sum, if not all.
+    """
+    n_columns, xp = X.shape[1] if columns is None else len(columns), namespace(X)
+    totals = np.zeros((len(quantities), n_columns))
+    shift = np.zeros(n_columns) if shift is None else shift
     for start in range(0, len(X), ROWS_PER_BLOCK):
-        block = widen(X[start : start + ROWS_PER_BLOCK])
+        block = X[start : start + ROWS_PER_BLOCK]
+        block = widen(block if columns is None else block[:, columns])
         block = (signed_log(block) if log else block) - asarray_like(shift, block)
         known = ~xp.isnan(block)
         block[~known] = 0.0

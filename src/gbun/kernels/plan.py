@@ -97,7 +97,7 @@ class Plan:
         start += [("or, in the trial on part of the rows", self.trial_bytes)] if self.trial_bytes else []
         total = f"together, of {format_megabytes(self.budget)} to use", self.n_bytes
         if self.n_in_step > 1:
-            lines.append(f"  {self.n_in_step} trainings side by side, each with")
+            lines.append(f"  {self.n_in_step} trainings at the same time, one for each fold; each has")
         lines += [f"  {name:<42}{format_megabytes(size):>12}" for name, size in [*self.parts, *start, total]]
         return "\n".join(lines)
 
@@ -146,8 +146,11 @@ def make_plan(
     where = "" if device.compiled else f" of {device.name!r}"
     besides = f" and {work.n_watched:,} evaluation rows" if work.n_watched and device.compiled else ""
     half = ", half of what is free" if memory_budget is None else ""
-    besides += f", {work.n_in_step} trainings side by side" if work.n_in_step > 1 else ""
-    besides += " and copies of them" if work.copied and device.compiled else ""
+    if work.n_in_step > 1:  # of a trial on few rows, or of `gbun.cv`
+        besides += f" in {work.n_in_step} folds, whose trainings run at the same time"
+    besides += (
+        ", with copies of the rows that are held out and of the others" if work.copied and device.compiled else ""
+    )
     smaller = "init='constant'" if least.n_bytes == least.linear_bytes else "a smaller n_neurons"
     raise BudgetTooSmallError(
         f"memory_budget must be at least {least.n_bytes} bytes{where} for {n:,} rows{besides}, "

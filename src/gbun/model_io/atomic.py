@@ -74,12 +74,19 @@ def _temporary_beside(target: Path) -> Path:
 
 
 def writable_target(path: PathLike) -> Path:
-    """Return the file to write, behind symbolic links: a link stays a link, its file is replaced."""
+    """Return the file to write, behind symbolic links: a link stays a link, its file is replaced.
+
+    What is no file, such as a device or a pipe, is refused: it must not be replaced by a file.
+    """
+    if not os.fspath(path):
+        raise ValueError("the path to write to is empty; give the name of a file, such as 'model.gbun'")
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(
             f"{path} is a folder; give the name of a file in it, such as {Path(path) / 'model.gbun'}"
         )
+    if Path(path).exists() and not Path(path).is_file():  # not of `target`: the link of an open pipe leads nowhere
+        raise ValueError(f"{path} is not a regular file but a device, a pipe or a socket; give the name of a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: there is no folder {target.parent}; create it first")
     return target

@@ -139,7 +139,8 @@ class Custom(UserObjective):
     are copied to the host and back. It is never called without rows: a worker that has none calls it once with a
     made-up row (targets and weight 1, scores 0) to find out whether its Hessian is shared.
 
-    Negative Hessian values are raised to 0: such a row pulls by its gradient and does not shorten the step. Boosting
+    Negative Hessian values are raised to 0: such a row pulls by its gradient and does not shorten the step. If they are
+    negative in all rows at scores of 0, that is an error. Boosting
     starts from the constant at which the Newton step vanishes, or from 0 if the search for it does not converge.
 
     Parameters
@@ -182,6 +183,13 @@ class Custom(UserObjective):
             raise ValueError("this model was trained with a custom objective; pass the function to train it further")
         if not len(scores):
             return scores, scores[:, 0] if self._is_shared(y, scores) else scores
+        g, h = self._call(y, scores, weight)
+        h = np.maximum(h, 0.0)
+        return (asarray_like(g, scores), asarray_like(h, scores)) if is_tensor(scores) else (g, h)
+
+    def _call(self, y: Array, scores: Scores, weight: Array) -> tuple[FloatArray, FloatArray]:
+        """Return gradient and Hessian as the function gives them, in the right shapes and on the host."""
+        assert self.function is not None, "evaluate_unchecked has checked it"
         flat = scores[:, 0] if self.outputs == 1 else scores
         result = self.function(to_host(y), to_host(flat), to_host(weight))
         if not isinstance(result, tuple) or len(result) != 2:
@@ -189,9 +197,29 @@ class Custom(UserObjective):
         shape = tuple(scores.shape)
         g = self._check_array("gradient", result[0], (shape,))
         h = self._check_array("Hessian", result[1], (shape, shape[:1]))
-        h = np.maximum(h[:, 0] if h.ndim == 2 and self.outputs == 1 else h, 0.0)
+        h = h[:, 0] if h.ndim == 2 and self.outputs == 1 else h
         self.__dict__["_shared"] = h.ndim == 1
-        return (asarray_like(g, scores), asarray_like(h, scores)) if is_tensor(scores) else (g, h)
+        return g, h
+
+    def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
+        self._refuse_negative_hessian(y, weight, collective)
+        return super().start(y, weight, collective)
+
+    def _refuse_negative_hessian(self, y: FloatArray, weight: FloatArray, collective: Collective) -> None:
+        """Raise an error if the Hessian is negative in some rows and positive in none: its sign is wrong."""
+        signs = np.zeros(2)
+        if self.function is not None:
+            for rows in split_rows(len(y), self.outputs):
+                scores = np.zeros((rows.stop - rows.start, self.outputs))
+                with np.errstate(all="ignore"):
+                    _, h = self._call(y[rows], scores, weight[rows])
+                signs += (h > 0.0).sum(), (h < 0.0).sum()
+        positive, negative = collective.sum(signs)
+        if negative and not positive:
+            raise ValueError(
+                "objective returned a Hessian that is negative, or 0, in all rows for scores of 0; check its sign: the "
+                "second derivative of a loss that has a minimum is positive somewhere"
+            )
 
     def _is_shared(self, y: Array, scores: Scores) -> bool:
         """Return whether the function gives a row one Hessian for all its outputs."""

@@ -14,6 +14,7 @@ from gbun.objectives.base import Objective, Scores, as_columns, bisect, unit_of,
 
 TIE = 1e-7  # of epsilon: residuals of the quantile loss that count as 0
 MAX_LOG = 50.0  # under a log link, scores are clipped to +-50: exp(50) is beyond any rate that can be learnt
+MEANS = 1e-21, 1e21  # of targets under a log link: clipped scores must leave room for rows above and below the mean
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,11 @@ class _LogLink(Objective):
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         mean = weighted_mean(as_columns(y), weight, collective)
+        if mean[0] > 0.0 and not MEANS[0] <= mean[0] <= MEANS[1]:
+            raise ValueError(
+                f"y has a mean of {mean[0]:.0e}, objective={self.name!r} takes means from {MEANS[0]:g} to "
+                f"{MEANS[1]:g}; change the unit of y"
+            )
         return np.log(np.maximum(mean, np.exp(-MAX_LOG)))
 
     def response(self, scores: Scores) -> Array:
