@@ -281,6 +281,14 @@ def test_connecting_ends_when_links_are_closed(server):
         socket.create_connection(tuple(json.loads(store.get("address/0")))).recv(1)
 
 
+def test_secret_that_never_came_is_not_read_when_links_are_closed(server):
+    distributed = pytest.importorskip("gbun.distributed")
+    links = Links(1, 2)
+    links.close()
+    with pytest.raises(ConnectionError, match="closed before rank 0 had left the secret"):
+        distributed._share_secret(StoreClient(server.address, SECRET, PATIENCE), links)
+
+
 def test_workers_of_two_trainings_with_one_secret_do_not_meet(server):
     store = StoreClient(server.address, SECRET, PATIENCE)
     mine, other = Links(0, 2, "mine"), Links(1, 2, "other")

@@ -6,6 +6,7 @@ import difflib
 import io
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from gbun.data.npz import read_npz
 from gbun.data.streams import (
     MAGIC_BYTES,
+    PIECE,
     WHOLE_FILE,
     ContentTooLargeError,
     PathLike,
@@ -24,6 +26,7 @@ from gbun.data.streams import (
     check_magic,
     check_share,
     explain_broken_content,
+    limit_lines,
     open_content,
     read_first_line,
     share_bounds,
@@ -136,17 +139,22 @@ def _read_csv(path: Path, text: Collection[str], share: Share) -> pd.DataFrame:
     separator = "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]] else ","
     if share[1] == 1:
         with open_content(path) as stream:
-            return _parse_csv(path, stream, pandas, separator, text)
+            return _parse_csv(path, limit_lines(stream, path), pandas, separator, text)
     names = read_first_line(path, blank=b" \t\r\n".replace(separator.encode(), b""))
     _parse_csv(path, io.BytesIO(names), pandas, separator, text)  # raises if the names leave a quote open
+    rows = io.BytesIO()
+    rows.write(names)
     with open_content(path, share, header_size=len(names)) as stream:
-        rows = stream.read()
-    if b'"' in rows:
-        raise ValueError(
-            f"{path}: got a double quote in the rows of worker {share[0]} of {share[1]}, expected none, as a line end "
-            "between quotes ends no row and the file cannot be cut; give one file per worker, or make a .parquet of it"
-        )
-    return _parse_csv(path, io.BytesIO(names + rows), pandas, separator, text)
+        for piece in iter(partial(limit_lines(stream, path).read, PIECE), b""):
+            rows.write(piece)
+            if b'"' in piece:
+                raise ValueError(
+                    f"{path}: got a double quote in the rows of worker {share[0]} of {share[1]}, expected none, as a "
+                    "line end between quotes ends no row and the file cannot be cut; give one file per worker, or make "
+                    "a .parquet of it"
+                )
+    rows.seek(0)
+    return _parse_csv(path, rows, pandas, separator, text)
 
 
 def _parse_csv(path: Path, stream: IO[bytes], pandas: Any, separator: str, text: Collection[str]) -> pd.DataFrame:
