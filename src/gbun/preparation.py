@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -148,7 +149,12 @@ def plan_training(problem: Problem, n_threads: int, n_divisions: int = 0, judged
         works.append(work)
     if n_divisions:  # as if each learnt from all rows
         copied, n_fits = costs.copied_bytes(problem.shard, device), 1 if judged else work.n_fits
-        works.append(replace(work, copied=copied, n_in_step=n_divisions, n_fits=n_fits))
+        work = replace(work, copied=copied, n_in_step=n_divisions, n_fits=n_fits)
+        held_out = problem.parameters.validation_fraction if n_divisions == 1 else 1.0 / n_divisions
+        n_judging = math.ceil(held_out * problem.shard.n_rows)
+        works.append(
+            replace(work, metric_bytes=max(work.metric_bytes, metric_bytes(problem, work.n_scores, n_judging)))
+        )
     plans, errors = [], []
     for work in works:
         try:
@@ -250,8 +256,16 @@ def describe_workload(
         score_bytes=objective.score_bytes,
         fused=learner.family is not None,
         row_bytes=learner.row_bytes,
+        target_columns=costs.count_target_columns(problem.shard),
+        metric_bytes=metric_bytes(problem, n_scores, max((s.n_rows for s in problem.shards.values()), default=0)),
         copied=sum(costs.copied_bytes(shard, device) for shard in problem.copies),
     )
+
+
+def metric_bytes(problem: Problem, n_scores: int, n_rows: int) -> int:
+    """Return the memory for the metrics of an evaluation set of some rows, one after the other."""
+    metrics = metrics_for(problem.parameters.eval_metric, problem.target.objective)
+    return n_rows * max(metric.row_bytes(n_scores) for metric in metrics)
 
 
 def copy_to_host(device: Device, n_bytes: int, rows: Shard) -> Shard:

@@ -23,7 +23,7 @@ from gbun.learners import AnyLearner
 from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
 from gbun.preparation import ResolvedSettings, plan_training, prepare
-from gbun.problem import Data, Problem, as_dataset, divide_rows, named_sets, read_problem
+from gbun.problem import LOCAL_PARAMETERS, Data, Problem, as_dataset, divide_rows, named_sets, read_problem
 from gbun.trial import StoppingPolicy, TrialOutcome, add_stopper, choose_policy, count_divisions, hold_out, run_trial
 
 
@@ -179,15 +179,31 @@ def plan(
 
 def initial_model(given: Any, collective: Collective) -> Model | None:
     """Return the model to add rounds to; a file is the root's."""
+    initial = run_or_raise_everywhere(collective, lambda: check_initial_model(given))
+    if collective.size > 1:  # a model of one process need not be compared with itself
+        form = run_or_raise_everywhere(collective, lambda: describe_initial_model(initial))
+        decide_at_root(collective, {"init_model": form}, lambda values: check_same(values, "on all workers"))
+    return read_shared_model(initial, collective) if isinstance(initial, Path) else initial
+
+
+def check_initial_model(given: Any) -> Model | Path | None:
     if isinstance(given, (str, Path)):
-        return read_shared_model(Path(given), collective)
+        return Path(given)
     initial: Model | None = getattr(given, "model_", given)
     if not (initial is None or isinstance(initial, Model)):
         raise ValueError(f"init_model must be a gbun.Model or the path of one, got {type(initial).__name__}")
-    if initial is not None and collective.size > 1:  # a model of one process need not be compared with itself
-        digest = hashlib.sha256(initial.to_bytes()).hexdigest()[:16]
-        decide_at_root(collective, {"init_model": digest}, lambda values: check_same(values, "on all workers"))
     return initial
+
+
+def describe_initial_model(initial: Model | Path | None) -> str | None:
+    """Return what must be the same on all workers: a file need not, as the root's is read."""
+    if not isinstance(initial, Model):
+        return None if initial is None else "a path"
+    # Parameters in which workers may differ remain in their models; the seed is the same, and matters.
+    local = set(LOCAL_PARAMETERS) - {"random_state"}
+    parameters = {n: v for n, v in initial.description.parameters.items() if n not in local}
+    model = Model(initial.ensemble, replace(initial.description, parameters=parameters))
+    return f"the model {hashlib.sha256(model.to_bytes()).hexdigest()[:16]}"
 
 
 def read_shared_model(path: Path, collective: Collective) -> Model:

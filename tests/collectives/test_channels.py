@@ -127,20 +127,25 @@ def test_strangers_do_not_keep_workers_out(server, monkeypatch):
         connection.close()
 
 
-def test_honest_clients_that_are_dropped_try_again(server, monkeypatch):
-    monkeypatch.setattr(channels, "MAX_HANDSHAKES", 1)
-    monkeypatch.setattr(channels, "REFUSALS", 1000)
-    monkeypatch.setattr(channels, "RETRY_SECONDS", 0.01)
-    keys = [f"{i}" for i in range(30)]
-    threads = [
-        threading.Thread(target=lambda key=key: StoreClient(server.address, SECRET, PATIENCE).set(key, ""))
-        for key in keys
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert StoreClient(server.address, SECRET, PATIENCE).check(keys)
+def test_honest_clients_that_are_dropped_try_again(monkeypatch):
+    """One is dropped when it connects, and as often as may be when it is about to prove that it knows the secret."""
+    monkeypatch.setattr(channels, "RETRY_SECONDS", 0.0)
+    dropped = itertools.count()
+
+    class Busy(Listener):
+        def _greet(self, connection):
+            count = next(dropped)
+            if count > channels.REFUSALS:
+                super()._greet(connection)
+                return
+            if count > 1:
+                connection.recv(channels.NONCE, socket.MSG_PEEK)
+                connection.sendall(bytes(channels.NONCE))
+            channels.close_socket(connection)
+
+    listener = Busy(HOST, SECRET, "test", lambda channel: channel.send(b"welcome"))
+    assert connect(listener.address, SECRET, "test", timeout=PATIENCE).receive(10) == b"welcome"
+    listener.close()
 
 
 @pytest.mark.parametrize("slowly", [False, True])
@@ -178,6 +183,42 @@ def test_request_to_a_store_that_does_not_answer_ends():
         client.get("key")
     asked.set()
     listener.close()
+
+
+def test_late_answer_is_not_taken_for_that_to_the_next_request():
+    late = threading.Event()
+
+    def serve(channel):
+        channel.receive(1000)
+        late.wait()
+        with suppress(OSError):
+            channel.send(b"true")  # the answer to the first request
+            channel.receive(1000)
+
+    listener = Listener(HOST, SECRET, "store", serve)
+    client = StoreClient(listener.address, SECRET, PATIENCE)
+    client.set_timeout(0.01)
+    with pytest.raises(TimeoutError):
+        client.check(["first"])
+    late.set()
+
+    def ask_patiently():
+        client.set_timeout(PATIENCE)
+        return client.check(["second"])
+
+    with pytest.raises(OSError, match=r"."):
+        ask_patiently()
+    listener.close()
+
+
+def test_listener_that_closes_ends_handshakes_too():
+    listener = Listener(HOST, SECRET, "test", lambda channel: None)
+    with socket.create_connection(listener.address) as stranger:
+        stranger.sendall(bytes(channels.NONCE) + b"\0")
+        assert len(stranger.recv(channels.NONCE, socket.MSG_WAITALL)) == channels.NONCE  # it waits for a first message
+        listener.close()
+        with suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
 
 
 def test_store_waits_compares_and_checks(server):
@@ -238,6 +279,14 @@ def test_connecting_ends_when_links_are_closed(server):
     thread.join()
     with pytest.raises(OSError, match=r"."):
         socket.create_connection(tuple(json.loads(store.get("address/0")))).recv(1)
+
+
+def test_secret_that_never_came_is_not_read_when_links_are_closed(server):
+    distributed = pytest.importorskip("gbun.distributed")
+    links = Links(1, 2)
+    links.close()
+    with pytest.raises(ConnectionError, match="closed before rank 0 had left the secret"):
+        distributed._share_secret(StoreClient(server.address, SECRET, PATIENCE), links)
 
 
 def test_workers_of_two_trainings_with_one_secret_do_not_meet(server):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from gbun.collectives import WorkerError, health
@@ -74,6 +76,22 @@ def test_silence_counts_only_while_this_worker_looks(pair, clock):
     pair[0].check()
     clock[0] += 10 * TIMEOUT
     pair[0].check()
+
+
+@pytest.mark.parametrize(("error", "kind"), [(KeyError("pulse/1"), KeyError), (ConnectionError("reset"), WorkerError)])
+def test_record_is_left_although_a_request_has_failed_before(pair, monkeypatch, error, kind):
+    """An answer that is an error of its request says nothing about the store; one that broke is tried once more."""
+    store = pair[0].store
+    broken = Mock(check=Mock(side_effect=error), compare_set=Mock(side_effect=store.compare_set))
+    monkeypatch.setattr(pair[0], "store", broken)
+    with pytest.raises(kind):
+        pair[0].check()
+    pair[0].report_failure(ValueError("its data is gone"))
+    with pytest.raises(WorkerError, match="worker 0 of 2 failed: ValueError: its data is gone"):
+        pair[1].check()
+    pair[0].report_failure(ValueError("again"))
+    assert broken.compare_set.call_count == (1 if kind is WorkerError else 2)
+    monkeypatch.undo()
 
 
 def test_store_that_fails_is_named(pair, monkeypatch):

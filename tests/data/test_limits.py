@@ -23,11 +23,29 @@ def write_gz(path, pieces):
     return path
 
 
-@pytest.mark.parametrize("name", ["rows.svm.gz", "rows.csv.gz"])
-def test_one_endless_line_is_refused(tmp_path, name):
-    path = write_gz(tmp_path / name, [b"1 1:" if "svm" in name else b"a,b,"] + [bytes(2**20)] * 200)
-    with pytest.raises(ValueError, match=rf"{name}: got (a line of more than 67,108,864 bytes|more than \d+)"):
-        read_table(path, "b" if "csv" in name else None)
+@pytest.mark.parametrize("begin", [b"1 1:", b"a,b,"], ids=["svm", "csv"])
+def test_one_endless_line_is_refused(tmp_path, monkeypatch, begin):
+    monkeypatch.setenv("GBUN_MAX_EXPANSION", "2000")
+    path = write_gz(tmp_path / f"rows.{'csv' if b',' in begin else 'svm'}.gz", [begin] + [bytes(2**20)] * 70)
+    with pytest.raises(ValueError, match=rf"{path.name}: got a line of more than 67,108,864 bytes"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("name", ["rows.svm", "rows.csv"])
+@pytest.mark.parametrize("share", [(0, 1), (0, 2), (1, 2)])
+def test_a_long_line_is_refused_in_every_share_before_it_is_held(tmp_path, monkeypatch, name, share):
+    """Where the second half begins is looked for from the middle of the line on."""
+    monkeypatch.setattr("gbun.data.svmlight._BLOCK", 2**20)
+    monkeypatch.setenv("GBUN_MAX_LINE_BYTES", str(2**20))
+    path = tmp_path / name
+    path.write_bytes((LINES if "svm" in name else b"a,b\n" + b"1,2\n" * 1000) + b"1" * 2**26)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=rf"{name}: got a line of more than 1,048,576 bytes"):
+            read_table(path, share=share)
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", ["rows.svm.gz", "rows.csv.gz"])

@@ -59,6 +59,8 @@ def inputs() -> Iterator[tuple[str, str, bytes]]:
     yield "npz", "parts", save(np.savez, data=csr.data, indices=csr.indices, indptr=csr.indptr, shape=csr.shape, y=y)
     for form in ("csr", "csc", "coo", "bsr", "dia"):
         yield "npz", form, save(sp.save_npz, csr.asformat(form), compressed=form == "csr")
+    indices, blocks = np.zeros(0, np.int32), {"format": b"bsr", "data": np.zeros((0, 0, 2)), "shape": (0, 2)}
+    yield "npz", "blocks_without_rows", save(np.savez, **blocks, indices=indices, indptr=np.zeros(1, np.int32))
     for name, labels in (("numbers", y), ("words", np.array(["a", "b", "c"]))):
         yield "labels", name, save(np.save, labels)
     yield "handshake_server", "honest", make_stream("fuzz", "1", HONEST)

@@ -32,6 +32,7 @@ from gbun.collectives.links import Link, read_address
 from gbun.collectives.store import StoreClient, StoreServer
 from gbun.collectives.tree import TreeCollective
 from gbun.data.files import read_table
+from gbun.data.npz import NpzReader
 from gbun.data.streams import MAGIC_BYTES
 from gbun.data.worker_files import read_share
 from gbun.model_io import read_model, read_model_bytes
@@ -74,9 +75,20 @@ def choose(data: bytes, *options: Any) -> Any:
 
 
 def read_data(name: str, data: bytes) -> None:
-    is_compressed = data.startswith(tuple(MAGIC_BYTES.values()))
-    share = (0, 1) if is_compressed else choose(data, (0, 1), (0, 1), (0, 1), (0, 2), (1, 2), (2, 3))
-    read_table(write(name, data), share=share)
+    path = write(name, data)
+    share = choose(data, (0, 1), (0, 1), (0, 1), (0, 2), (1, 2), (2, 3)) if can_be_shared(path, data) else (0, 1)
+    read_table(path, share=share)
+
+
+def can_be_shared(path: Path, data: bytes) -> bool:
+    """Whether several workers may read one file: not compressed text, nor sparse matrices whose rows lie apart."""
+    if path.suffix != ".npz":
+        return not data.startswith(tuple(MAGIC_BYTES.values()))
+    try:
+        with NpzReader(path) as archive:
+            return archive.sparse_format in (None, "csr")
+    except Exception:  # whatever it is: the target itself tells which errors are documented
+        return True
 
 
 def read_csv(data: bytes) -> None:

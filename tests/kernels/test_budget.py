@@ -21,6 +21,8 @@ rng = np.random.default_rng(0)
 
 def rows(n, fields=8, columns=40):
     y = rng.integers(0, 5 if kind == "classes" else 2, n)
+    if kind == "outputs":
+        y = rng.standard_normal((n, 8))
     if kind.startswith("sparse"):
         ids = np.arange(fields) * 10_000 + rng.integers(0, 10_000, (n, fields))  # one of each field
         entries = np.ones(fields * n, np.float32), ids.ravel(), np.arange(0, fields * n + 1, fields)
@@ -37,10 +39,17 @@ params |= {"init": "constant"} if "constant" in kind else {}
 params |= {} if way == "folds" else {"n_estimators": 3}
 params |= {"early_stopping_rounds": 2, "refit": way == "trial"} if way in ("trial", "first training") else {}
 
+task = "regression" if kind == "outputs" else "classification"
+if way == "auc":
+    params |= {"eval_metric": "auc"}
+
 def train(data, **more):
+    if way in ("evaluation", "auc"):
+        more = {**params, **more}
+        return gbun.train(more, data, evals={"first": data, "second": data}, task=task)
     if way == "cv":
-        return gbun.cv({**params, **more}, data, nfold=3, task="classification")
-    return gbun.train({**params, **more}, data, task="classification")
+        return gbun.cv({**params, **more}, data, nfold=3, task=task)
+    return gbun.train({**params, **more}, data, task=task)
 
 def begin():
     return_free_memory()
@@ -62,7 +71,9 @@ before = begin()
 least = least_budget(lambda: train(data, memory_budget=1000))
 refused = memory("VmHWM") - before
 if way != "cv":
-    assert least == least_budget(lambda: gbun.plan({**params, "memory_budget": 1000}, data, task="classification"))
+    evals = {"first": data, "second": data} if way in ("evaluation", "auc") else {}
+    given = {**params, "memory_budget": 1000}
+    assert least == least_budget(lambda: gbun.plan(given, data, evals=evals, task=task))
 budget = int(share * least)
 before = begin()
 train(data, memory_budget=budget)
@@ -79,7 +90,8 @@ COPIES = ["trial", "first training", "folds", "cv"]
     ("kind", "way"),
     [(kind, "all rows") for kind in ["dense", "unscaled", "classes", "sparse", "sparse, constant"]]
     + [(kind, way) for kind in ["dense", "sparse"] for way in COPIES]
-    + [("unscaled, narrow", "trial")],
+    + [("unscaled, narrow", "trial"), ("unscaled, narrow", "auc")]
+    + [("outputs", way) for way in ["all rows", "evaluation", "trial"]],
 )
 def test_training_keeps_to_its_budget(kind, way, share):
     done = subprocess.run(

@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -42,7 +44,7 @@ def test_what_cannot_be_written_is_found_before_training():
 
 
 def test_a_full_disk_is_found_before_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(atomic.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(atomic.shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**9, free=1000))
     with pytest.raises(OSError, match="has 1,000 bytes free, expected 1,048,576"):
         probe_target(tmp_path / "model.gbun")
 
@@ -74,6 +76,43 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path, monkeypatch, make):
     assert len(rounds) < 10  # of the start, not of a round
     assert stat.S_IFMT(Path("m.gbun").stat().st_mode) == kind
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.gbun", "m.gbun"]
+
+
+@pytest.mark.parametrize(
+    "usage", [Mock(return_value=SimpleNamespace(total=0, free=0)), Mock(side_effect=OSError("not supported"))]
+)
+def test_a_disk_that_does_not_tell_its_size_is_written_to(tmp_path, monkeypatch, usage):
+    monkeypatch.setattr(atomic.shutil, "disk_usage", usage)
+    probe_target(tmp_path / "model.gbun")
+    usage.assert_called_once()
+
+
+def test_a_file_system_without_modes_is_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic.shutil, "copymode", Mock(side_effect=PermissionError(1, "not permitted")))
+    path = tmp_path / "model.gbun"
+    path.write_bytes(b"old")
+    write_atomically(path, [b"new"])
+    assert path.read_bytes() == b"new"
+
+
+def test_an_error_of_what_is_to_be_written_is_raised_as_it_is(tmp_path):
+    error = FileNotFoundError(2, "no such file", "rows.csv")
+
+    def chunks():
+        yield b"some"
+        raise error
+
+    with pytest.raises(FileNotFoundError) as raised:
+        write_atomically(tmp_path / "model.gbun", chunks())
+    assert raised.value is error
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_while_the_new_file_is_removed_hides_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "unlink", Mock(side_effect=PermissionError(1, "not permitted")))
+    monkeypatch.setattr(atomic.os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match=r"model\.gbun cannot be written: No space left on device"):
+        write_atomically(tmp_path / "model.gbun", [b"new"])
 
 
 WRITE_HALF = """

@@ -210,6 +210,9 @@ class Listener:
 
     def _greet(self, connection: socket.socket) -> None:
         with self._lock:
+            if self._closed:  # after it was accepted
+                close_socket(connection)
+                return
             if len(self._strangers) >= MAX_HANDSHAKES:
                 oldest = next(iter(self._strangers))
                 del self._strangers[oldest]
@@ -221,13 +224,17 @@ class Listener:
             channel = Channel(connection, self._secret, self._purpose, None, HANDSHAKE_SECONDS)
             channel.receive(0)
             channel.end_handshake(None)
-            self._forget(connection)  # nobody drops it any more
-            self.connections[channel] = threading.current_thread()  # before the other end knows
+            with self._lock:
+                if connection not in self._strangers:
+                    raise ConnectionError("the connection was dropped")
+                del self._strangers[connection]
+                self.connections[channel] = threading.current_thread()  # before the other end knows
             channel.send(b"")
         except OSError:  # a stranger, or someone who went away
-            self._forget(connection)
-            if channel is not None:
-                self.connections.pop(channel, None)
+            with self._lock:
+                self._strangers.pop(connection, None)
+                if channel is not None:
+                    self.connections.pop(channel, None)
             connection.close()
             return
         try:
@@ -236,18 +243,22 @@ class Listener:
             channel.close()  # so that nobody waits for an answer
             raise
         finally:
-            del self.connections[channel]
-
-    def _forget(self, stranger: socket.socket) -> None:
-        with self._lock:
-            self._strangers.pop(stranger, None)
+            with self._lock:
+                del self.connections[channel]
 
     def close(self) -> None:
-        """Accept no more connections; those that were accepted stay open."""
-        self._closed = True
+        """Accept no more connections and end handshakes; connections whose `on_connect` runs stay open."""
+        with self._lock:
+            self._closed = True
+            strangers = list(self._strangers)
+            self._strangers.clear()
         close_socket(self._socket)  # where a system does not end `accept` at once, that looks at the flag
+        for stranger in strangers:
+            close_socket(stranger)
 
     def disconnect(self) -> None:
         """Close all connections whose `on_connect` runs."""
-        for channel in list(self.connections):
+        with self._lock:
+            channels = list(self.connections)
+        for channel in channels:
             channel.close()

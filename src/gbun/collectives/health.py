@@ -44,7 +44,7 @@ class Health:
     def __init__(self, store: Store, rank: int, size: int, timeout: float, store_owner: str = "worker 0") -> None:
         self.store, self.rank, self.size, self.timeout, self.store_owner = store, rank, size, timeout, store_owner
         self.pulse_interval = min(timeout / PULSES_PER_TIMEOUT, MAX_PULSE_INTERVAL)
-        self._ended, self._store_is_lost = threading.Event(), False
+        self._ended, self._store_is_lost, self._has_recorded = threading.Event(), False, False
         self._pulses: dict[int, tuple[bytes, float]] = {}
         self._last_check = 0.0
         self._ask_store(lambda: store.set(f"pulse/{rank}", "0"), quiet=True)
@@ -137,7 +137,12 @@ class Health:
         return WorkerError(f"worker {rank} of {self.size} failed: {cause}", rank, lost)
 
     def _record_failure(self, rank: int, cause: str, lost: bool = False) -> None:
-        self._ask_store(lambda: self.store.compare_set("failure", "", json.dumps([rank, cause, lost])), quiet=True)
+        """Leave a record, without an error where that fails; a store that is lost is tried once more all the same."""
+        if self._store_is_lost and self._has_recorded:
+            return
+        self._has_recorded = True
+        record = json.dumps([rank, cause, lost])
+        self._ask_store(lambda: self.store.compare_set("failure", "", record), quiet=True, insist=True)
 
     def _read_pulses(self) -> list[bytes]:
         """Return the pulse of each rank, empty for workers that have not started: they may be silent as long."""
@@ -146,18 +151,24 @@ class Health:
             return list(self.store.multi_get(keys))
         return [self.store.get(key) if self.store.check([key]) else b"" for key in keys]
 
-    def _ask_store(self, ask: Callable[[], Any], quiet: bool = False) -> Any:
-        """Return the store's answer within `timeout`; the store's own timeout is longer."""
-        if quiet and self._store_is_lost:
+    def _ask_store(self, ask: Callable[[], Any], quiet: bool = False, insist: bool = False) -> Any:
+        """Return the store's answer within `timeout`; the store's own timeout is longer.
+
+        Where `quiet`, a failure is no error, and a store that is lost is not asked, unless we `insist`.
+        """
+        if quiet and self._store_is_lost and not insist:
             return None
-        future = run_in_thread(ask)
-        reason = f"has not answered for {self.timeout:g} s"
-        if wait([future], self.timeout).done:
+        future, reason = run_in_thread(ask), f"has not answered for {self.timeout:g} s"
+        if wait([future], min(self.timeout, FAILURE_WAIT_SECONDS) if self._store_is_lost else self.timeout).done:
             error = future.exception()
             if error is None:
                 return future.result()
+            if not isinstance(error, (RuntimeError, OSError)):  # of this request, and not of the connection
+                if quiet:
+                    return None
+                raise error
             reason = f"cannot be reached ({error})"
-        self._store_is_lost = True  # nobody waits for it again
+        self._store_is_lost = True  # nobody waits long for it again
         if quiet:
             return None
         raise _store_error(self.store_owner, reason)

@@ -117,7 +117,10 @@ class StoreServer:
 
 
 class StoreClient:
-    """A connection to a `StoreServer`; several threads may use it. An answer may take `timeout` seconds."""
+    """A connection to a `StoreServer`; several threads may use it.
+
+    An answer may take `timeout` seconds. After one that did not come, the connection is closed.
+    """
 
     def __init__(self, address: Address, secret: bytes, timeout: float) -> None:
         self._address, self._secret, self._timeout = address, secret, timeout
@@ -157,8 +160,12 @@ class StoreClient:
 
     def _ask(self, is_answer: Callable[[Any], bool], *request: Any) -> Any:
         with self._lock:
-            self._channel.send(json.dumps(request).encode())
-            message = self._channel.receive(MESSAGE_LIMIT)
+            try:
+                self._channel.send(json.dumps(request).encode())
+                message = self._channel.receive(MESSAGE_LIMIT)
+            except BaseException:  # a late answer must not be taken for that to the next request
+                self._channel.close()
+                raise
         try:
             answer = _read_message(message)
         except ValueError as error:

@@ -8,6 +8,7 @@ import io
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from gbun.data.npz import read_npz
 from gbun.data.streams import (
     MAGIC_BYTES,
+    PIECE,
     WHOLE_FILE,
     ContentTooLargeError,
     PathLike,
@@ -26,6 +28,7 @@ from gbun.data.streams import (
     check_magic,
     check_share,
     explain_broken_content,
+    limit_lines,
     open_content,
     read_first_line,
     share_bounds,
@@ -138,24 +141,30 @@ def _read_csv(path: Path, text: Collection[str], share: Share) -> pd.DataFrame:
     separator = "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]] else ","
     if share[1] == 1:
         with open_content(path) as stream:
-            frame = _parse_csv(path, stream, pandas, separator, text)
+            frame = _parse_csv(path, limit_lines(stream, path), pandas, separator, text)
         if _may_be_repaired(frame):
             with open_content(path) as stream:
                 _check_lines(path, stream, separator, frame.shape[1])
         return frame
     names = read_first_line(path, blank=b" \t\r\n".replace(separator.encode(), b""))
     _parse_csv(path, io.BytesIO(names), pandas, separator, text)  # raises if the names leave a quote open
+    rows = io.BytesIO()
+    rows.write(names)
     with open_content(path, share, header_size=len(names)) as stream:
-        rows = stream.read()
-    if b'"' in rows:
-        raise ValueError(
-            f"{path}: got a double quote in the rows of worker {share[0]} of {share[1]}, expected none, as a line end "
-            "between quotes ends no row and the file cannot be cut; give one file per worker, or make a .parquet of it"
-        )
-    frame = _parse_csv(path, io.BytesIO(names + rows), pandas, separator, text)
+        for piece in iter(partial(limit_lines(stream, path).read, PIECE), b""):
+            rows.write(piece)
+            if b'"' in piece:
+                raise ValueError(
+                    f"{path}: got a double quote in the rows of worker {share[0]} of {share[1]}, expected none, as a "
+                    "line end between quotes ends no row and the file cannot be cut; give one file per worker, or make "
+                    "a .parquet of it"
+                )
+    rows.seek(0)
+    frame = _parse_csv(path, rows, pandas, separator, text)
     if _may_be_repaired(frame):
+        rows.seek(0)
         part = f" of the part of worker {share[0]}" if share[0] else ""
-        _check_lines(path, io.BytesIO(names + rows), separator, frame.shape[1], part)
+        _check_lines(path, rows, separator, frame.shape[1], part)
     return frame
 
 

@@ -31,7 +31,7 @@ _SPARSE_PARTS = ("data", "indices", "indptr", "shape")
 _HEADER_SIZE = 1 << 14  # bytes read for the header of an array: numpy's longest fits in
 # zipfile joins the pieces it inflates within one read by copying everything again, so one read asks for little.
 _INFLATE_SIZE = 1 << 18
-MAX_DEFLATE_RATIO = 1032  # of the zip format: no content is compressed more than that
+MAX_DEFLATE_RATIO = 1032  # of deflate: no content is compressed more than that
 
 
 def read_npz(path: Path, labels: PathLike | None, share: Share) -> tuple[Any, Any, Any]:
@@ -233,7 +233,9 @@ class NpzReader:
             return scipy.sparse.dia_array((data, parts[0]), shape=(n, m)).tocoo().tocsr()
         indices, ends = parts[0], parts[1].astype(np.int64)
         rows, columns = data.shape[1:] if form == "bsr" and data.ndim == 3 else (1, 1)
-        outer, inner = (m, n) if form == "csc" else (n // max(rows, 1), m // max(columns, 1))
+        if min(rows, columns) < 1:
+            raise ValueError(f"blocks of {rows} x {columns} numbers make no matrix")
+        outer, inner = (m, n) if form == "csc" else (n // rows, m // columns)
         if ends.shape != (outer + 1,) or indices.shape != data.shape[:1]:
             raise ValueError(f"indptr {ends.shape} and indices {indices.shape} are not those of a {form} of {(n, m)}")
         _check_ends(ends, True, len(indices))

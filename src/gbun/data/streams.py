@@ -27,6 +27,7 @@ WHOLE_FILE: Share = (0, 1)
 
 MAX_EXPANSION, EXPANSION_VARIABLE = 200, "GBUN_MAX_EXPANSION"  # times the size of a compressed file
 LEAST_EXPANDED = 2**26  # bytes that any compressed file may have
+PIECE = 2**20  # bytes that are read at a time
 MAX_LINE, LINE_VARIABLE = 2**26, "GBUN_MAX_LINE_BYTES"
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -79,12 +80,12 @@ def open_content(path: PathLike, share: Share = WHOLE_FILE, header_size: int = 0
                 "compressed text cannot be cut; decompress it, or give one file per worker"
             )
         if ending is None:
-            lines: Any = raw if share[1] == 1 else ByteRange(raw, *_find_byte_range(raw, share, header_size))
+            lines: Any = raw if share[1] == 1 else ByteRange(raw, *_find_byte_range(path, raw, share, header_size))
             yield lines
             return
         try:
             content = Expanding(_OPENERS[ending](raw), path, expansion_limit(path.stat().st_size))
-            yield io.BufferedReader(content, 1 << 20)
+            yield io.BufferedReader(content, PIECE)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # an error of the disk, not of the archive
@@ -120,6 +121,29 @@ class Expanding(io.RawIOBase):
         return len(piece)
 
 
+class LimitedLines(io.RawIOBase):
+    """The content of a file of text, which is refused when it has a line that cannot be a row."""
+
+    def __init__(self, stream: IO[bytes] | ByteRange, path: Path) -> None:
+        self._stream, self._path, self._length = stream, path, 0  # of the line so far
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(min(len(buffer), PIECE))
+        buffer[: len(piece)] = piece
+        last = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
+        self._length = self._length + len(piece) if last < 0 else len(piece) - 1 - last
+        check_line_length(self._path, self._length)
+        return len(piece)
+
+
+def limit_lines(stream: IO[bytes] | ByteRange, path: Path) -> io.BufferedReader:
+    """Return the same content, read in pieces, and refused when it has a line that cannot be a row."""
+    return io.BufferedReader(LimitedLines(stream, path), PIECE)
+
+
 def expansion_limit(size: int) -> int:
     """Return the bytes that the content of a file of `size` bytes may have."""
     return max(LEAST_EXPANDED, read_limit(EXPANSION_VARIABLE, MAX_EXPANSION) * size)
@@ -137,7 +161,7 @@ def check_line_length(path: PathLike, length: int) -> None:
     """Refuse a line that cannot be a row: it would be held in memory as a whole, several times."""
     most = read_limit(LINE_VARIABLE, MAX_LINE)
     if length > most:
-        raise ValueError(
+        raise ContentTooLargeError(
             f"{path}: got a line of more than {most:,} bytes, expected a row; if it is one, set {LINE_VARIABLE} to a "
             "larger number of bytes"
         )
@@ -165,8 +189,8 @@ def count_lines_before(path: PathLike, share: Share) -> int:
     if share[1] == 1:
         return 0
     with Path(path).open("rb") as raw:
-        part = ByteRange(raw, 0, _find_byte_range(raw, share, 0)[0])
-        return sum(piece.count(b"\n") for piece in iter(lambda: part.read(1 << 20), b""))
+        part = ByteRange(raw, 0, _find_byte_range(path, raw, share, 0)[0])
+        return sum(piece.count(b"\n") for piece in iter(lambda: part.read(PIECE), b""))
 
 
 def _detect_compression(path: Path, first: bytes) -> str | None:
@@ -220,18 +244,23 @@ class ByteRange:
         return piece
 
 
-def _find_byte_range(raw: IO[bytes], share: Share, header_size: int) -> tuple[int, int]:
+def _find_byte_range(path: PathLike, raw: IO[bytes], share: Share, header_size: int) -> tuple[int, int]:
     """Find the bytes at which the lines of a share start and end."""
     size = raw.seek(0, os.SEEK_END)
     first, last = (header_size + bound for bound in share_bounds(max(0, size - header_size), share))
-    start = _find_line_start(raw, first, last, header_size)
-    return start, (start if start >= last else _find_line_start(raw, last, size, header_size))
+    start = _find_line_start(path, raw, first, last, header_size)
+    return start, (start if start >= last else _find_line_start(path, raw, last, size, header_size))
 
 
-def _find_line_start(raw: IO[bytes], at: int, stop: int, header_size: int) -> int:
+def _find_line_start(path: PathLike, raw: IO[bytes], at: int, stop: int, header_size: int) -> int:
     """Find the first byte from `at` on that begins a line; `stop` if there is none before it."""
     if at <= header_size:
         return at
     raw.seek(at - 1)
-    line = raw.readline(stop - at + 1)
-    return at - 1 + len(line) if line.endswith(b"\n") else stop
+    begin, length = at - 1, 0
+    while piece := raw.readline(min(stop - begin - length, PIECE)):
+        length += len(piece)
+        if piece.endswith(b"\n"):
+            return begin + length
+        check_line_length(path, length)
+    return stop

@@ -30,7 +30,6 @@ ENTRY_BYTES, ROW_BYTES = 12, 8  # of a sparse entry: two words and a value; of a
 WEIGHT_BYTES = 11  # of a weight that is computed: it, its hash, and whether it revives an output
 PLACE_BYTES = 32  # of an entry while its weights are computed: which row it belongs to
 SCALED_BYTES = 40  # of a number of a dense column while it is scaled
-TARGET_BYTES = 16  # of a row: y and its weight
 KEY_BYTES = 24  # of a row of the sample while keys are sorted
 UNFUSED_COPIES = 7  # of what a row keeps: P, and in float64 P, its sample, and what scales them
 
@@ -54,6 +53,8 @@ class Workload:
     score_bytes: int = SCORE_BYTES  # of a score of a device while derivatives are computed
     fused: bool = True  # the learner is a network
     row_bytes: int = 0  # of a row, what a round of another learner keeps
+    target_columns: int = 1  # of y
+    metric_bytes: int = 0  # while metrics of an evaluation set are computed
     copied: int = 0  # bytes of copies of rows, where some are held out
     n_in_step: int = 1  # trainings that share the memory
 
@@ -77,6 +78,15 @@ def count_entries(features: Features, rows: slice | None = None) -> int:
     return len(features.sparse.ids) if rows is None else int(indptr[rows.stop] - indptr[rows.start])
 
 
+def count_target_columns(rows: Shard) -> int:
+    return 1 if rows.y.ndim == 1 else int(rows.y.shape[1])
+
+
+def target_bytes(n_rows: int, n_columns: int) -> int:
+    """Of y, and of the weights of rows."""
+    return 8 * (n_columns + 1) * n_rows
+
+
 def copied_bytes(rows: Shard, device: Device) -> int:
     """Of a copy of rows, and of the targets and weights they are copied from; on a device, of tensors it has."""
     features = rows.features
@@ -85,7 +95,7 @@ def copied_bytes(rows: Shard, device: Device) -> int:
         return 0 if dense is None or isinstance(dense, np.ndarray) else _dense_bytes(dense)
     parts = [] if sparse is None else [sparse.indptr, sparse.ids, sparse.values]
     size = sum(part.nbytes for part in [*parts, *([] if rows.base_margin is None else [rows.base_margin])])
-    return size + (0 if dense is None else _dense_bytes(dense)) + TARGET_BYTES * rows.n_rows
+    return size + (0 if dense is None else _dense_bytes(dense)) + target_bytes(rows.n_rows, count_target_columns(rows))
 
 
 def _dense_bytes(dense: Array) -> int:

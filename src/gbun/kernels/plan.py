@@ -172,7 +172,7 @@ def _host_plans(plan: Plan, work: Workload, device: Device, form: str) -> Iterat
         working, table = costs.unfused_thread_bytes(work, BLOCK), 0
         candidates = [(True, False, threads) for threads in range(n_threads, 0, -1)]
     n_entries = sum(map(costs.count_entries, [work.features, *work.watched]))
-    targets = costs.TARGET_BYTES * (n + work.n_watched)
+    targets = costs.target_bytes(n + work.n_watched, work.target_columns)
     scaled = sum(map(costs.scaled_bytes, [work.features, *work.watched]))
     start = linear_bytes(work.features, work.n_linear_weights, work.n_used_weights, C, work.n_fits)
     start += targets + scaled + work.copied if start else 0
@@ -183,6 +183,7 @@ def _host_plans(plan: Plan, work: Workload, device: Device, form: str) -> Iterat
             "scores": costs.stored_score_bytes(n + work.n_watched, C, device) + costs.directions(work),
             "targets and weights": targets,
             "scaled features": scaled,
+            "metrics of an evaluation set": work.metric_bytes,
             "keys of the sample of rows": costs.KEY_BYTES * n if work.gram_share < 1.0 else 0,
             "weights of dense columns": costs.kept_table(work) if work.fused else 0,
             "network outputs, then memberships": costs.buffers(work) if work.fused and hold else 0,

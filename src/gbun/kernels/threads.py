@@ -80,8 +80,9 @@ class ThreadPool:
             self._pool = ThreadPoolExecutor(count) if count > 1 else None
 
     def close(self) -> None:
+        """Wait until threads are done with what they have begun; what still waits for one is dropped."""
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.shutdown(cancel_futures=True)
 
 
 class Scratch(threading.local):
@@ -110,38 +111,79 @@ def allocate_aligned(size: int, dtype: type) -> FloatArray:
 class BlasLimit:
     """Limits BLAS to one thread while somebody computes here.
 
-    Some builds of BLAS have one number of threads for the whole process, others one for each thread. So the first
-    holder sets the limit and the last one lifts it, and every piece of work applies it in its own thread: another
-    library may have lifted a limit of its own meanwhile.
+    Some builds of BLAS have one number of threads for the whole process: the first holder limits it, and the last one
+    lifts the limit. Others have one for each thread: each thread restores its own, when it holds no longer. In both,
+    every piece of work applies the limit in its own thread: another library may have lifted one of its own meanwhile.
     """
 
     def __init__(self) -> None:
-        self._lock, self._holders = threading.Lock(), 0
-        self._before: list[tuple[Any, int]] = []  # the libraries, and their numbers of threads without the limit
+        self._before: list[tuple[Any, int]] = []  # libraries with one number, and that without the limit
+        self._by_thread: list[Any] = []  # libraries with a number for each thread
+        self._own = _OwnNumbers()
+        self.forget_holders()
+
+    def forget_holders(self) -> None:
+        """Begin anew in a process that was forked: threads that held are not in it, and one may have had the lock.
+
+        Numbers without the limit are kept, so that the next holder restores them.
+        """
+        self._lock, self._holders = threading.RLock(), 0
+        before, self._own = self._own.before, _OwnNumbers()
+        self._own.before = before
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         with self._lock:
             if self._holders == 0:
-                self._before = [(library, library.get_num_threads()) for library in _blas_libraries()]
+                self._look_for_libraries()
+            own = self._own
+            if not own.before:
+                own.before = [(library, library.get_num_threads()) for library in self._by_thread]
             self._holders += 1
-        own = [(library, library.get_num_threads()) for library, _ in self._before if _counts_by_thread(library)]
+            own.holders += 1
         try:
             self.apply()
             yield
         finally:
-            for library, n_threads in own:
-                _set_blas_threads(library, n_threads)
             with self._lock:
-                self._holders -= 1
-                if self._holders == 0:
-                    for library, n_threads in self._before:
-                        _set_blas_threads(library, n_threads)
+                if own is self._own:  # otherwise the process was forked meanwhile, and nobody counts this holder
+                    self._leave()
+
+    def _look_for_libraries(self) -> None:
+        libraries = _blas_libraries()
+        self._by_thread = [library for library in libraries if _counts_by_thread(library)]
+        known = {id(library) for library, _ in self._before}  # in a process that was forked
+        for library in libraries:
+            if id(library) not in known and library not in self._by_thread:
+                self._before.append((library, library.get_num_threads()))
+
+    def _leave(self) -> None:
+        own = self._own
+        self._holders -= 1
+        own.holders = max(0, own.holders - 1)  # a generator may end in a thread that never held
+        if own.holders == 0:
+            for library, n_threads in own.before:
+                _set_blas_threads(library, n_threads)
+            own.before = []
+        if self._holders == 0:
+            for library, n_threads in self._before:
+                _set_blas_threads(library, n_threads)
+            self._before = []
 
     def apply(self) -> None:
-        for library, _ in self._before if self._holders else ():
-            if library.get_num_threads() != 1:
-                _set_blas_threads(library, 1)
+        with self._lock:  # or the last holder could lift the limit between the question and the answer
+            if self._holders:
+                for library in [*self._by_thread, *(library for library, _ in self._before)]:
+                    if library.get_num_threads() != 1:
+                        _set_blas_threads(library, 1)
+
+
+class _OwnNumbers(threading.local):
+    """How often a thread holds the limit, and its numbers of threads without it, of libraries that count by thread."""
+
+    def __init__(self) -> None:
+        self.holders = 0
+        self.before: list[tuple[Any, int]] = []
 
 
 @cache
@@ -150,8 +192,25 @@ def _blas_libraries() -> list[Any]:
     # has imported; looking for them takes a millisecond
 
 
+@cache
 def _counts_by_thread(library: Any) -> bool:
-    return getattr(library, "threading_layer", None) == "openmp"
+    """Find out whether a BLAS has a number of threads for each thread: one thread sets it, another one reads it.
+
+    The name of the build does not tell.
+    """
+    before, found = library.get_num_threads(), []
+
+    def change() -> None:
+        _set_blas_threads(library, 2 if before == 1 else 1)
+        found.append(library.get_num_threads())
+
+    thread = threading.Thread(target=change, name="gbun-probe")
+    thread.start()
+    thread.join()
+    here = library.get_num_threads()
+    if here != before:
+        _set_blas_threads(library, before)
+    return here == before and found != [before]  # the same in both: a BLAS that has but one thread
 
 
 def _set_blas_threads(library: Any, n_threads: int) -> None:
@@ -167,14 +226,16 @@ def _set_blas_threads(library: Any, n_threads: int) -> None:
 
 
 blas_limit = BlasLimit()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=blas_limit.forget_holders)
 
 
 @contextmanager
 def thread_pool(n_jobs: int | None) -> Iterator[ThreadPool]:
     """Make a pool of `n_jobs` threads; BLAS uses one thread in each of them."""
-    pool = ThreadPool(n_jobs)
-    try:
-        with blas_limit.hold():
+    with blas_limit.hold():
+        pool = ThreadPool(n_jobs)
+        try:
             yield pool
-    finally:
-        pool.close()
+        finally:
+            pool.close()  # while BLAS is limited: after an error, threads still compute what they have begun

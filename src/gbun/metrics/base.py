@@ -11,6 +11,7 @@ from gbun.collectives import Collective
 from gbun.dtypes import SUM, FloatArray
 
 EPS, TINY = float(np.finfo(SUM).eps), float(np.finfo(SUM).tiny)
+SORTING_BYTES = 100  # of a row while rows are sorted by a score, and weights are summed in this order
 HINT_PASSES = 2  # of `evaluate`, before the value is computed; a training refines from round to round
 
 
@@ -38,6 +39,10 @@ class Metric(ABC):
 
     # The parameter that may follow a colon in the name ("pinball:0.9"), for error messages; None if there is none.
     parameter: ClassVar[str | None] = None
+
+    def row_bytes(self, n_outputs: int) -> int:
+        """Return how many bytes of memory count for a row while the metric is computed; 0 where they are few."""
+        return 0
 
     @abstractmethod
     def make_sum_metric(self, y: FloatArray, weight: FloatArray, n_outputs: int, collective: Collective) -> SumMetric:
@@ -187,6 +192,9 @@ class MeanMetricSums(SumMetric):
 
 class RankingMetric(Metric):
     """A metric that compares rows with each other, and so needs all of them in one place."""
+
+    def row_bytes(self, n_outputs: int) -> int:
+        return SORTING_BYTES + 24 * n_outputs  # the response, what it is made from, and a copy of some rows
 
     @abstractmethod
     def compute_from_rows(self, y: FloatArray, response: FloatArray, weight: FloatArray) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
 from typing import Any
@@ -26,22 +26,42 @@ def write_atomically(path: PathLike, chunks: Iterable[Any]) -> None:
     target = writable_target(path)
     temporary = _temporary_beside(target)
     try:
-        with temporary.open("xb") as file:  # never an existing one; its mode is what the umask asks for
-            for chunk in chunks:
+        _write_new_file(temporary, chunks, path)
+        with suppress(OSError):  # some file systems keep no modes; a file of ours has been written all the same
+            shutil.copymode(target, temporary)
+        with _explain(path):
+            os.replace(temporary, target)  # noqa: PTH105 - the call whose atomicity is documented
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is what matters
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write_new_file(temporary: Path, chunks: Iterable[Any], path: PathLike) -> None:
+    with _explain(path):
+        file = temporary.open("xb")  # never an existing one; its mode is what the umask asks for
+    try:
+        for chunk in chunks:  # their errors are no errors of the file
+            with _explain(path):
                 file.write(chunk)
+        with _explain(path):
             file.flush()
             os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)  # noqa: PTH105 - the call whose atomicity is documented
+            file.close()
+    finally:
+        with suppress(OSError):  # closing tries again what could not be written
+            file.close()
+
+
+@contextmanager
+def _explain(path: PathLike) -> Iterator[None]:
+    """Name the file in errors of the system."""
+    try:
+        yield
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         if error.strerror is None:
             raise
         raise type(error)(error.errno, f"{path} cannot be written: {error.strerror}") from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def probe_target(path: PathLike) -> None:
@@ -59,13 +79,22 @@ def probe_target(path: PathLike) -> None:
         raise type(error)(
             error.errno, f"{path} cannot be written: {target.parent} takes no new file ({reason})"
         ) from None
-    free = shutil.disk_usage(target.parent).free
-    if free < LEAST_FREE:
+    free = _free_bytes(target.parent)
+    if free is not None and free < LEAST_FREE:
         raise OSError(f"{path} cannot be written: {target.parent} has {free:,} bytes free, expected {LEAST_FREE:,}")
     for stale in target.parent.glob(".gbun-*.tmp"):
         with suppress(OSError):  # another process may remove it
             if stale.stat().st_mtime < time() - STALE_SECONDS:
                 stale.unlink()
+
+
+def _free_bytes(folder: Path) -> int | None:
+    """Return the free bytes of a disk; None where its file system does not know, as some on a network."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    return usage.free if usage.total else None
 
 
 def _temporary_beside(target: Path) -> Path:
