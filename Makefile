@@ -13,11 +13,11 @@ demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_cu
 	.venv/bin/gbun demo --output results/demo
 
 check: setup static ## style, types, import direction and the fast tests: needs no root and no Java
-	rm -rf src/gbun/kernels/__pycache__
+	rm -rf src/gbun/kernels/__pycache__ src/gbun/trees/__pycache__
 	.venv/bin/pytest -m "not slow" -n 2 --dist loadgroup
 
 test: setup-all static ## style, types, import direction and all tests
-	rm -rf src/gbun/kernels/__pycache__
+	rm -rf src/gbun/kernels/__pycache__ src/gbun/trees/__pycache__
 	.venv/bin/pytest -n 3 --dist loadgroup
 
 fuzz: setup ## make fuzz SECONDS=600: mutated model files, data files and messages among workers; findings go to results/fuzz

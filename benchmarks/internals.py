@@ -26,13 +26,14 @@ from gbun.kernels import Plan, hashed, portable, products, rows
 from gbun.kernels.chunks import Chunk, FeatureColumns, FeatureTable
 from gbun.kernels.forward import forward, make_weights
 from gbun.kernels.host import HostKernels
-from gbun.kernels.threads import ThreadPool, thread_pool
+from gbun.kernels.threads import ThreadPool, allocate_aligned, thread_pool
 from gbun.memory import format_megabytes, return_free_memory
 from gbun.networks import Family, simhash
 from gbun.preparation import prepare
 from gbun.problem import read_problem
 from gbun.rounds import apply_update, compute_update
 from gbun.solve import make_normaliser, solve_head
+from gbun.trees.grower import Grower
 
 
 def prepare_training(parameters: Parameters, dataset: Dataset, pool: ThreadPool) -> Training:

@@ -14,10 +14,10 @@ from rich.console import Console
 from benchmarks import report
 from benchmarks.data import Options
 from benchmarks.internals import make_device
-from benchmarks.speed import devices, kernels, prediction, rounds, scaling, width
+from benchmarks.speed import devices, kernels, prediction, rounds, scaling, trees, width
 
 PARTS: dict[str, Any] = {
-    "rounds": rounds, "kernels": kernels, "scaling": scaling, "width": width, "prediction": prediction,
+    "rounds": rounds, "kernels": kernels, "scaling": scaling, "width": width, "prediction": prediction, "trees": trees,
     "devices": devices,
 }  # fmt: skip
 

@@ -1,0 +1,61 @@
+"""Sums of several outputs over the rows of each leaf, by integers: the same for any division of rows.
+
+    S[l, c] = sum over rows i of leaf l of  floor(v_ic x scale_c + 1/2) / scale_c
+
+The scale of an output is the largest power of two for which no number exceeds 2^40 and no sum 2^52, so that sums of
+workers are exact in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from gbun.dtypes import FloatArray, IntArray
+from gbun.kernels.threads import ThreadPool
+from gbun.trees.grower import Reduce
+from gbun.trees.quantise import N_SIZES, check_exponent, count_sizes, find_exponent
+
+MOST, MOST_SUM = 2.0**40, 2.0**52
+
+
+def leaf_sums(
+    values: FloatArray, leaf_of_row: IntArray, n_leaves: int, threads: ThreadPool, reduce: Reduce
+) -> FloatArray:
+    """Return the sums of `values`, float32 (n, C), over the rows of each leaf of all workers: float64 (n_leaves, C).
+
+    `reduce` sums a float64 array over workers; it is called twice.
+    """
+    values = np.ascontiguousarray(values, dtype=np.float32)
+    n, C = values.shape
+    if leaf_of_row.shape != (n,) or (n and int(leaf_of_row.max()) >= n_leaves):
+        raise ValueError(f"leaf_of_row must name one of {n_leaves} leaves for each of {n} rows")
+    parts = range(threads.count)
+    cuts = [(n * p // len(parts), n * (p + 1) // len(parts)) for p in parts]
+    sizes = np.zeros((len(parts), C, N_SIZES), dtype=np.int64)
+
+    def count(p: int) -> None:
+        own = values[slice(*cuts[p])]
+        for c in range(C):
+            count_sizes(np.ascontiguousarray(own[:, c]).view(np.uint32), 0, len(own), True, sizes[p, c])
+
+    threads.run(count, parts)
+    of_all = reduce(sizes.sum(axis=0).astype(np.float64).ravel()).astype(np.int64).reshape(C, N_SIZES)
+    exponents = [find_exponent(of_output, MOST, MOST_SUM) for of_output in of_all]
+    check_exponent(min(exponents, default=0))
+    scale = np.array([math.ldexp(1.0, e) for e in exponents])
+    sums = np.zeros((len(parts), n_leaves, C), dtype=np.int64)
+    threads.run(lambda p: _add_rows(values, leaf_of_row, scale, *cuts[p], sums[p]), parts)
+    total: FloatArray = reduce(sums.sum(axis=0).astype(np.float64).ravel()).reshape(n_leaves, C) / scale
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_rows(values: Any, leaf_of_row: Any, scale: Any, first: int, last: int, sums: Any) -> None:
+    for i in range(first, last):
+        leaf = leaf_of_row[i]
+        for c in range(values.shape[1]):
+            sums[leaf, c] += np.int64(np.floor(np.float64(values[i, c]) * scale[c] + 0.5))

@@ -1,0 +1,112 @@
+"""A tree in terms of raw columns, as a model stores it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gbun.dtypes import FloatArray, IntArray
+from gbun.trees.grower import GrownTree
+from gbun.trees.projections import Projections
+
+DTYPES = {
+    "column": np.int32, "other": np.int32, "weight": np.float32, "offset": np.float32, "threshold": np.float32,
+    "missing_right": np.bool_, "left": np.int32, "right": np.int32, "gain": np.float32,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Nodes 0 .. n_leaves - 2 in the order of their creation, root first; a tree of one leaf has none.
+
+    Attributes
+    ----------
+    column, other : int32 (N,)
+        A raw column a, and of a projection a second one b; -1 where there is none.
+    weight, offset : float32 (N, 2), (N,)
+        Of a projection u = (w_a x_a + w_b x_b) + offset, in this order, each operation rounded to float32. A missing
+        value counts as the column's `fill`.
+    threshold : float32 (N,)
+        A plain column goes left where x <= threshold, a projection where u < threshold.
+    missing_right : bool (N,)
+        Whether a missing value of a plain column goes right.
+    left, right : int32 (N,)
+        Children: a node where >= 0, else ~leaf.
+    gain : float32 (N,)
+    """
+
+    column: IntArray
+    other: IntArray
+    weight: FloatArray
+    offset: FloatArray
+    threshold: FloatArray
+    missing_right: Any
+    left: IntArray
+    right: IntArray
+    gain: FloatArray
+    n_leaves: int
+
+    def check(self, n_columns: int) -> None:
+        """Raise ValueError unless prediction is safe with rows of `n_columns`, and each leaf is reached in one way."""
+        N = self.n_leaves - 1
+        if N < 0:
+            raise ValueError(f"a tree has {self.n_leaves} leaves")
+        for name, dtype in DTYPES.items():
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != ((N, 2) if name == "weight" else (N,)):
+                raise ValueError(f"a tree's {name} is {array.dtype} {array.shape}, {N} nodes expected")
+        if np.any((self.column < 0) | (self.column >= n_columns) | (self.other < -1) | (self.other >= n_columns)):
+            raise ValueError(f"a tree's nodes name columns that are not among the {n_columns} of the rows")
+        projected = self.other >= 0
+        finite = np.isfinite(self.weight).all(axis=1) & np.isfinite(self.offset) & np.isfinite(self.threshold)
+        if np.any(projected & ~finite) or np.any(np.isnan(self.threshold)) or not np.all(np.isfinite(self.gain)):
+            raise ValueError("a tree has a threshold, weight, offset or gain that is not a number")
+        self._check_children(N)
+
+    def _check_children(self, N: int) -> None:
+        children = np.concatenate([self.left, self.right]).astype(np.int64)
+        later = np.tile(np.arange(N, dtype=np.int64), 2) < children
+        nodes, leaves = children[children >= 0], ~children[children < 0]
+        each_node = np.array_equal(np.sort(nodes), np.arange(1, N))
+        each_leaf = np.array_equal(np.sort(leaves), np.arange(N + 1)) if N else True
+        if not (np.all(later | (children < 0)) and (each_node or not N) and each_leaf):
+            raise ValueError("a tree's nodes and leaves are not each the child of one earlier node")
+
+    @property
+    def depth(self) -> int:
+        """The most nodes on the way to a leaf."""
+        level, deepest = np.ones(self.n_leaves - 1, dtype=np.int64), 0
+        for node, (left, right) in enumerate(zip(self.left.tolist(), self.right.tolist(), strict=True)):
+            deepest = max(deepest, int(level[node]))
+            for child in (left, right):
+                if child >= 0:
+                    level[child] = level[node] + 1
+        return deepest
+
+
+def to_tree(
+    grown: GrownTree, raw_column: IntArray, raw_threshold: FloatArray, projections: Projections | None = None
+) -> Tree:
+    """Translate histogram columns and bins into raw columns and thresholds.
+
+    `raw_column` and `raw_threshold`, (c, 64), are those of `HistogramColumns.raw_splits`.
+    """
+    nodes, N, n_base = grown.nodes, grown.n_leaves - 1, len(raw_column)
+    projected = nodes["column"] >= n_base
+    j, b = np.where(projected, 0, nodes["column"]), nodes["bin"]
+    column, threshold = np.zeros(N, dtype=np.int32), np.zeros(N, dtype=np.float32)
+    other, weight = np.full(N, -1, dtype=np.int32), np.zeros((N, 2), dtype=np.float32)
+    offset = np.zeros(N, dtype=np.float32)
+    plain = ~projected
+    column[plain], threshold[plain] = raw_column[j[plain], b[plain]], raw_threshold[j[plain], b[plain]]
+    if projections is not None and projected.any():
+        p = nodes["column"][projected] - n_base
+        column[projected], other[projected] = projections.column[p], projections.other[p]
+        weight[projected], offset[projected] = projections.weight[p], projections.offset[p]
+        threshold[projected] = b[projected]
+    return Tree(
+        column, other, weight, offset, threshold, plain & (nodes["missing_right"] != 0), nodes["left"].copy(),
+        nodes["right"].copy(), nodes["gain"].copy(), grown.n_leaves,
+    )  # fmt: skip

@@ -1,0 +1,256 @@
+"""The steps of growing a tree, compiled: they are driven by compiled threads on one machine, by Python on several.
+
+A tree grows in waves. Each wave splits the better half of the leaves that can be split, so that few waves, and few
+exchanges among workers, make a whole tree. A step is done by each thread for its own rows (a shard), or for its own
+columns; the leaves are known to all threads, each of which keeps its own copy of the records.
+
+    begin   quantise the rows, histogram of the root                            own rows
+    move    divide the rows of the leaves that are split, sum histograms of the smaller children     own rows
+    (all threads, all workers: their histograms are summed)
+    search  histograms of siblings by subtraction, best splits of the new leaves                     own columns
+    settle  take the best split of each new leaf
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from gbun.trees.histogram import N_BINS, add_histogram, count_items, sum_items
+from gbun.trees.quantise import make_items, sum_of_g, sum_of_h
+from gbun.trees.splitter import SPLIT, find_split
+
+ROWS_AT_A_TIME = 1024  # quantised, and added to the root's histogram while they are in the cache
+MOST_GAIN = 3e38  # it is stored as float32
+LEAF = np.dtype(
+    [("first", "i8"), ("last", "i8")]  # its items in this thread's shard
+    + [("G", "i8"), ("H", "i8"), ("n", "i8")]  # sums, and rows of weight > 0 of all workers
+    + [("slot", "i8"), ("parent", "i8"), ("side", "i8")]  # its histogram; the node it hangs on, 0 left and 1 right
+    + [(name, SPLIT[name].str) for name in SPLIT.names or ()],  # its best split
+    align=True,
+)
+NODE = np.dtype(
+    [("column", "i4"), ("bin", "i4"), ("missing_right", "i4"), ("left", "i4"), ("right", "i4"), ("gain", "f4")],
+    align=True,
+)
+
+
+class Block(NamedTuple):
+    """Binned columns, twice."""
+
+    words: Any  # uint64, row by row, eight columns a word
+    stride: Any  # words of a row
+    columns: Any  # uint8 (c, n), column by column
+
+
+class Memory(NamedTuple):
+    """What the steps read and write; c columns in all, and as many parts as threads."""
+
+    base: Block
+    projections: Block
+    is_bundle: Any  # bool, of the base's columns
+    items: Any  # int64 (n,), those of a shard by leaf
+    spare: Any  # int64 (n,)
+    histograms: Any  # int64 (leaves, 64 c)
+    parts: Any  # int64 (parts, leaves of a wave, 64 c): what each thread has summed in this wave; none with one thread
+    counts: Any  # int64 (parts, leaves of a wave): rows of weight > 0
+    totals: Any  # int64 (parts,): the root's sums
+    leaves: Any  # LEAF (parts, leaves)
+    splits: Any  # SPLIT (parts, 2 leaves of a wave)
+    order: Any  # int64 (parts, leaves): the leaves that a wave splits
+    nodes: Any  # NODE (leaves - 1,)
+    leaf_of_row: Any
+
+
+@numba.njit(cache=True, nogil=True)
+def begin(memory: Any, g: Any, h: Any, scale_g: Any, scale_h: Any, part: int, first: int, last: int) -> None:
+    """Quantise the rows of a shard and sum the root's histogram."""
+    root = memory.leaves[part, 0]
+    root.first, root.last, root.slot, root.parent, root.side = first, last, 0, -1, 0
+    sums = _own_sums(memory, part, 0, 0)
+    sums[:] = 0
+    total, n = np.int64(0), np.int64(0)
+    for row in range(first, last, ROWS_AT_A_TIME):
+        end = min(last, row + ROWS_AT_A_TIME)
+        make_items(g, h, scale_g, scale_h, row, end, memory.items)
+        _add_histograms(memory, row, end, sums)
+        total += sum_items(memory.items, row, end)
+        n += count_items(memory.items, row, end)
+    memory.totals[part], memory.counts[part, 0] = total, n
+
+
+@numba.njit(cache=True, nogil=True)
+def set_root(memory: Any, part: int, total: Any) -> None:
+    root = memory.leaves[part, 0]
+    root.G, root.H = sum_of_g(total), sum_of_h(total)
+
+
+@numba.njit(forceinline=True)
+def _own_sums(memory: Any, part: Any, number: Any, slot: Any) -> Any:
+    # One thread alone sums where the histogram will be.
+    return memory.parts[part, number] if len(memory.parts) else memory.histograms[slot]
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_histograms(memory: Any, first: int, last: int, sums: Any) -> None:
+    base, projections = memory.base, memory.projections
+    n_base, n_projections = len(base.columns), len(projections.columns)
+    if n_base > 0:
+        add_histogram(memory.items, first, last, base.words, base.stride, n_base, sums)
+    if n_projections > 0:
+        own = sums[N_BINS * n_base :]
+        add_histogram(memory.items, first, last, projections.words, projections.stride, n_projections, own)
+
+
+@numba.njit(cache=True, nogil=True)
+def choose(memory: Any, part: int, n_leaves: int, most_leaves: int) -> int:
+    """Write the leaves of the next wave to `order`, the best first; return how many there are."""
+    leaves = memory.leaves[part]
+    gains = np.empty(n_leaves, dtype=np.float64)
+    able = 0
+    for k in range(n_leaves):
+        gains[k] = -leaves[k].gain
+        able += leaves[k].gain > 0.0
+    count = min((able + 1) // 2, most_leaves - n_leaves)
+    if count > 0:
+        memory.order[part, :count] = np.argsort(gains, kind="mergesort")[:count]  # of equal gains the first leaf
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def move(memory: Any, part: int, n_leaves: int, count: int, most_leaves: int, gain_unit: float) -> None:
+    """Split the `count` leaves of a wave: rows of the shard, records of leaves, nodes, smaller children's histograms.
+
+    The left child keeps its parent's number, the right one gets the next.
+    """
+    more = n_leaves + count < most_leaves  # otherwise the tree is complete
+    for i in range(count):
+        k, new = memory.order[part, i], n_leaves + i
+        leaf, other = memory.leaves[part, k], memory.leaves[part, new]
+        middle = _divide(memory, leaf.first, leaf.last, leaf)
+        if part == 0:
+            _add_node(memory.nodes, new - 1, leaf, k, new, gain_unit)
+        other.first, other.last, leaf.last = middle, leaf.last, middle
+        other.G, other.H = leaf.G - leaf.left_g, leaf.H - leaf.left_h
+        leaf.G, leaf.H = leaf.left_g, leaf.left_h
+        leaf.parent, leaf.side, other.parent, other.side = new - 1, 0, new - 1, 1
+        other.slot = new
+        if leaf.H < other.H:  # the smaller child has the new slot, the other one what is left of the parent's
+            leaf.slot, other.slot = new, leaf.slot
+        small = leaf if leaf.slot == new else other
+        if more:
+            sums = _own_sums(memory, part, i, new)
+            sums[:] = 0
+            _add_histograms(memory, small.first, small.last, sums)
+            memory.counts[part, i] = count_items(memory.items, small.first, small.last)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_node(nodes: Any, number: int, leaf: Any, left: int, right: int, gain_unit: float) -> None:
+    node = nodes[number]
+    node.column, node.bin, node.missing_right = leaf.column, leaf.bin, leaf.missing_right
+    node.left, node.right, node.gain = ~left, ~right, min(leaf.gain * gain_unit, MOST_GAIN)
+    if leaf.parent >= 0:
+        if leaf.side == 0:
+            nodes[leaf.parent].left = number
+        else:
+            nodes[leaf.parent].right = number
+
+
+@numba.njit(cache=True, nogil=True)
+def _divide(memory: Any, first: int, last: int, split: Any) -> Any:
+    """Move the items that go left before the others, both in their order; return where the others begin.
+
+    Left ones move in place, right ones through the spare room. There is no branch that depends on a row.
+    """
+    n_base = len(memory.base.columns)
+    goes_left = np.empty(N_BINS, dtype=np.uint64)
+    projected = split.column >= n_base
+    bundle = not projected and memory.is_bundle[split.column]
+    for b in range(N_BINS):
+        goes_left[b] = b != split.bin if bundle else b <= split.bin
+    if not bundle and not projected:
+        goes_left[0] = split.missing_right == 0
+    bins = memory.projections.columns[split.column - n_base] if projected else memory.base.columns[split.column]
+    items, spare, one, half = memory.items, memory.spare, np.uint64(1), np.uint64(32)
+    left, right, mask = np.uint64(first), np.uint64(first), np.uint8(N_BINS - 1)
+    for i in range(np.uint64(first), np.uint64(last)):
+        item = items[i]
+        go = goes_left[bins[np.uint64(item) >> half] & mask]
+        items[left], spare[right] = item, item
+        left += go
+        right += one - go
+    middle = np.int64(left)
+    items[middle:last] = spare[first : first + last - middle]
+    return middle
+
+
+@numba.njit(cache=True, nogil=True)
+def search(
+    memory: Any, part: int, n_parts: int, n_leaves: int, count: int, first: int, last: int, penalty: Any, min_rows: Any
+) -> None:
+    """Complete histograms of columns first .. last-1 of a wave's new leaves, and find their best splits there.
+
+    `n_parts` parts are summed, none where a single thread has summed in place. count = 0: of the root.
+    """
+    at, end = first * N_BINS, last * N_BINS
+    room = np.empty((3, N_BINS), dtype=np.float64)
+    for i in range(max(1, count)):
+        k, new = (memory.order[part, i], n_leaves + i) if count else (0, 0)
+        leaf, other = memory.leaves[part, k], memory.leaves[part, new]
+        sums = memory.histograms[new, at:end]
+        for p in range(n_parts):
+            if p == 0:
+                sums[:] = memory.parts[p, i, at:end]
+            else:
+                sums += memory.parts[p, i, at:end]
+        n = np.int64(0)
+        for p in range(len(memory.counts)):
+            n += memory.counts[p, i]
+        if count:
+            memory.histograms[leaf.slot if leaf.slot != new else other.slot, at:end] -= sums
+            rest = leaf.n - n  # it still is the parent's
+            leaf.n, other.n = (n, rest) if leaf.slot == new else (rest, n)
+            _search_leaf(memory, part, other, first, last, penalty, min_rows, room, 2 * i + 1)
+        else:
+            leaf.n = n
+        _search_leaf(memory, part, leaf, first, last, penalty, min_rows, room, 2 * i)
+
+
+@numba.njit(forceinline=True)
+def _search_leaf(
+    memory: Any, part: Any, leaf: Any, first: Any, last: Any, penalty: Any, min_rows: Any, room: Any, number: Any
+) -> None:
+    sums, split, n_base = memory.histograms[leaf.slot], memory.splits[part, number], len(memory.base.columns)
+    find_split(sums, first, last, n_base, memory.is_bundle, leaf.G, leaf.H, leaf.n, penalty, min_rows, room, split)
+
+
+@numba.njit(cache=True, nogil=True)
+def settle(memory: Any, part: int, n_parts: int, n_leaves: int, count: int) -> None:
+    """Give each new leaf the best of the splits that `n_parts` threads have found in their columns."""
+    for i in range(max(1, count)):
+        _take_best(memory, n_parts, 2 * i, memory.leaves[part, memory.order[part, i] if count else 0])
+        if count:
+            _take_best(memory, n_parts, 2 * i + 1, memory.leaves[part, n_leaves + i])
+
+
+@numba.njit(cache=True, nogil=True)
+def _take_best(memory: Any, n_parts: int, number: int, leaf: Any) -> None:
+    leaf.gain, leaf.column = 0.0, -1
+    for p in range(n_parts):
+        split = memory.splits[p, number]
+        if split.gain > leaf.gain:  # of equal ones the first column's, which is the first thread's
+            leaf.gain, leaf.column, leaf.bin = split.gain, split.column, split.bin
+            leaf.missing_right, leaf.left_g, leaf.left_h = split.missing_right, split.left_g, split.left_h
+
+
+@numba.njit(cache=True, nogil=True)
+def mark_rows(memory: Any, part: int, n_leaves: int) -> None:
+    """Write the leaf of each row of a shard."""
+    half = np.uint64(32)
+    for k in range(n_leaves):
+        leaf = memory.leaves[part, k]
+        for i in range(np.uint64(leaf.first), np.uint64(leaf.last)):
+            memory.leaf_of_row[np.uint64(memory.items[i]) >> half] = k
