@@ -34,6 +34,7 @@ PARAMETERS = record(
         "n_columns": optional(COUNT),
     }
 )
+DOUBLINGS = integer(0, 16)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class NetworkPartition(Partition):
     @cached_property
     def slope(self) -> FloatArray:
         """The factor that normalises outputs times the temperature, (K,)."""
-        return np.asarray(self.normaliser.factor * MEMBERSHIP(self.network.family.temperature))
+        return np.asarray(self.normaliser.factor * self.network.temperatures)
 
 
 @register_learner
@@ -91,11 +92,20 @@ class NetworkLearner(DataIndependentLearner[NetworkPartition]):
         return NetworkPartition(self.family.draw(t), Normaliser(*array))
 
     def parameters(self) -> dict[str, Any]:
-        return asdict(self.family)
+        parameters = asdict(self.family)
+        if not self.family.temperature_doublings:  # files written before there were any stay the same
+            del parameters["temperature_doublings"]
+        return parameters
 
     @classmethod
     def from_parameters(cls, parameters: Any, n_columns: int | None) -> NetworkLearner:
-        family = PARAMETERS("header.learner.parameters", parameters)
+        stated, doublings = parameters, 0
+        if isinstance(parameters, dict) and "temperature_doublings" in parameters:
+            stated = {name: value for name, value in parameters.items() if name != "temperature_doublings"}
+            doublings = DOUBLINGS(
+                "header.learner.parameters.temperature_doublings", parameters["temperature_doublings"]
+            )
+        family = {**PARAMETERS("header.learner.parameters", stated), "temperature_doublings": doublings}
         outputs, group, columns = family["n_outputs"], family["group_size"], family["n_columns"]
         if group is not None and outputs % group:
             raise ValueError(f"header.learner.parameters.group_size must divide n_outputs ({outputs}), got {group}")

@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 from gbun.dtypes import MEMBERSHIP, IntArray
 from gbun.networks import simhash
 
+QUARTERS_OF_A_DOUBLING = np.array([1.0, 1.189207115, 1.414213562, 1.681792831])  # 2^(j / 4)
+
 
 @dataclass(frozen=True)
 class Family:
     """The parameters that all networks of a model share; `draw(t)` makes the network of round t.
 
     `density` is the fraction of non-zero weights of dense columns, `sparse_density` that of sparse features.
+    The temperature of an output is `temperature` times 1 to 2^`temperature_doublings`, drawn log-uniformly in quarters
+    of a doubling.
     `n_columns` is the number of columns of the input; None if features are names, which may have any 64-bit id.
 
     >>> Family(seed=0, n_outputs=4, density=0.5, n_columns=3).draw(0).column_weights(np.arange(3)).round(2)
@@ -34,6 +38,7 @@ class Family:
     group_size: int | None = None  # outputs of one softmax; None: all
     n_columns: int | None = None
     kind: str = "simhash++"
+    temperature_doublings: int = 0
 
     def draw(self, round_: int) -> Network:
         return Network(self, round_)
@@ -61,6 +66,16 @@ class Network:
     def seeds(self) -> NDArray[np.uint32]:
         """The hash seed of each output."""
         return simhash.output_seeds(self.family.seed, self.round, self.family.n_outputs)
+
+    @cached_property
+    def temperatures(self) -> NDArray[np.float32]:
+        """The temperature of each output, (K,); products of single numbers, which all machines round alike."""
+        family = self.family
+        unused = np.array([simhash.UNUSED_ID - 1], dtype=np.uint64)
+        hashes = simhash.hash_features(self.seeds, unused)[0].astype(np.uint64)
+        quarters = (hashes * np.uint64(4 * family.temperature_doublings + 1)) >> np.uint64(32)
+        powers = np.ldexp(QUARTERS_OF_A_DOUBLING[quarters % np.uint64(4)], (quarters // np.uint64(4)).astype(np.int32))
+        return np.asarray(MEMBERSHIP(family.temperature) * powers.astype(MEMBERSHIP))
 
     def column_weights(self, features: IntArray) -> NDArray[np.float32]:
         """Return the weights of dense columns, len(features) x K."""
