@@ -18,7 +18,7 @@ from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble
 from gbun.kernels.interface import RowSampler
 from gbun.kernels.sampling import GramSample
-from gbun.learners import AnyLearner, Step
+from gbun.learners import AnyLearner, RoundFitter, Step
 from gbun.metrics.base import Metric
 from gbun.model import Model
 from gbun.objectives import Objective
@@ -75,6 +75,7 @@ class Training:
     mean_curvature: float | None = None  # the mean h of the last round, by which the next sample is drawn
     n_resumed: int = 0  # rounds that a checkpoint has, while they are taken over
     planned: int = 0  # rounds it will have unless it is stopped
+    _fitter: RoundFitter | None = None
 
     @property
     def parameters(self) -> Parameters:
@@ -83,6 +84,13 @@ class Training:
     @property
     def learner(self) -> AnyLearner:
         return self.setup.learner
+
+    @property
+    def fitter(self) -> RoundFitter:
+        """The learner at work on these rows; made before the first round that is not pipelined."""
+        if self._fitter is None:  # no cached_property: before Python 3.12 its lock would be held while workers meet
+            self._fitter = self.learner.begin(self.rows, self.collective)
+        return self._fitter
 
     @property
     def objective(self) -> Objective:

@@ -55,8 +55,17 @@ class Parameters:
     n_estimators: int | None = parameter(
         None,
         Interval(0, UNBOUNDED, integral=True, optional=True),
-        "Number of boosting rounds, one network each; 0 keeps the start only. None: as many as help, at most 300, "
-        "found by early stopping on held-out rows; 100 with fewer than 50 rows or an init_model.",
+        "Number of boosting rounds, one network or tree each; 0 keeps the start only. None: as many as help, at most "
+        "300 (1000 where there are trees), found by early stopping on held-out rows; 100 with fewer than 50 rows or an "
+        "init_model.",
+    )
+    learner: str = parameter(
+        "auto",
+        Choice(("auto", "network", "tree", "mixed")),
+        "What a round is made of: 'network' a random network, 'tree' a tree of dense columns and random projections of "
+        "them, 'mixed' three trees and one network in turn. 'auto': for dense columns on the CPU 'mixed', or 'tree' if "
+        "a trial (see n_estimators) finds it better; otherwise, with more than 100 scores a row, or if a parameter of "
+        "networks is given, 'network'.",
     )
     init: str = parameter(
         "auto",
@@ -81,7 +90,24 @@ class Parameters:
         None,
         Interval(2, 16384, integral=True, optional=True),
         "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large K. None: a "
-        "sixteenth of the number of rows with a weight above 0, from 16 to 256 in steps of 16, or of group_size.",
+        "sixteenth of the number of rows with a weight, from 16 to 256 (beside trees, to 128) in steps of 16, or "
+        "of group_size.",
+    )
+    n_leaves: int | None = parameter(
+        None,
+        Interval(2, 4096, integral=True, optional=True),
+        "The number of leaves of a tree, at most. None: 15 with fewer than 10000 rows, otherwise 31; more with several "
+        "classes, up to 127.",
+    )
+    min_leaf_rows: int = parameter(
+        5,
+        Interval(1, UNBOUNDED, integral=True),
+        "The number of rows of a leaf, at least, estimated from their share of the Hessian.",
+    )
+    n_projections: int = parameter(
+        24,
+        Interval(0, 256, integral=True),
+        "How many random projections of two standardised columns a tree may split on, beside the columns themselves.",
     )
     learning_rate: float = parameter(
         0.1, Interval(0, 1, "right"), "Shrinkage: the fraction of each round's head that is added to the scores."
@@ -102,6 +128,12 @@ class Parameters:
         Interval(0, 1e6, "right", optional=True),
         "tau: normalised outputs are multiplied by it before the softmax. 1 is the value of the paper; larger values "
         "make harder splits. None: 2 for dense columns, 1 for sparse features.",
+    )
+    temperature_doublings: int | None = parameter(
+        None,
+        Interval(0, 16, integral=True, optional=True),
+        "The temperature of each output is drawn log-uniformly from temperature to temperature x "
+        "2^temperature_doublings, so that some splits are soft and some hard. None: 0.",
     )
     group_size: int | None = parameter(
         None,
@@ -189,7 +221,8 @@ class Parameters:
         Interval(1, UNBOUNDED, integral=True, optional=True),
         "Stop when the last metric on the last evaluation set has not improved for this many rounds, and keep the best "
         "round. Without an evaluation set, rows are held out. None: no early stopping if n_estimators is a number; "
-        "otherwise 20 rounds on held-out rows, with or without evaluation sets, and gains below 1e-4 do not count.",
+        "otherwise 20 rounds (50 where there are trees) on held-out rows, with or without evaluation sets, and gains "
+        "below 1e-4 do not count.",
         group="evaluation",
     )
     validation_fraction: float = parameter(

@@ -19,15 +19,25 @@ GRAM_ROWS_PER_OUTPUT, MIN_GRAM_ROWS_PER_OUTPUT = 128, 16
 MIN_GRAM_ROWS = 2**15  # a sample saves no time below this
 MAX_ROUNDS = 300
 PATIENCE = 20
+MAX_TREE_ROUNDS, TREE_PATIENCE = 1000, 50  # a tree changes less than a network, and costs less
 MIN_GAIN = 1e-4  # of the validation score within PATIENCE rounds; less is not worth the time
 MIN_ROWS_TO_HOLD_OUT = 50  # with fewer rows nothing is chosen by held-out rows
 DEFAULT_ROUNDS, DEFAULT_L2 = 100, 1.0  # without held-out rows
 MIN_ROWS_FOR_ONE_SPLIT, FOLDS = 5000, 5  # with fewer rows a tenth is too noisy: each fold is held out once
 
+MAX_TREE_SCORES = 100
+MAX_NEURONS, MAX_MIXED_NEURONS = 256, 128  # beside trees, networks need fewer outputs
+NETWORK_PARAMETERS = ("n_neurons", "temperature", "temperature_doublings", "group_size", "density")
 
-def make_family(parameters: Parameters, features: Features, schema: Schema, n_rows: int) -> Family:
-    """Return the family of networks for these parameters and features, with `n_rows` rows on all workers."""
-    dense, K = features.dense is not None, parameters.n_neurons or choose_n_neurons(n_rows, parameters.group_size)
+
+def make_family(
+    parameters: Parameters, features: Features, schema: Schema, n_rows: int, most: int = MAX_NEURONS
+) -> Family:
+    """Return the family of networks for these parameters and features, with `n_rows` rows on all workers.
+
+    Without `n_neurons`, K is at most `most`.
+    """
+    dense, K = features.dense is not None, parameters.n_neurons or choose_n_neurons(n_rows, parameters.group_size, most)
     temperature = DENSE_TEMPERATURE if dense else SPARSE_TEMPERATURE
     group_size = DENSE_GROUP if dense and K % DENSE_GROUP == 0 else K
     return Family(
@@ -36,19 +46,46 @@ def make_family(parameters: Parameters, features: Features, schema: Schema, n_ro
         density=DENSE_DENSITY if parameters.density is None else parameters.density,
         sparse_density=1.0 if parameters.density is None else parameters.density,
         temperature=temperature if parameters.temperature is None else parameters.temperature,
+        temperature_doublings=parameters.temperature_doublings or 0,
         group_size=group_size if parameters.group_size is None else parameters.group_size,
         n_columns=schema.n_columns if schema.kind == "array" else None,
     )
 
 
-def choose_n_neurons(n_rows: int, group_size: int | None = None) -> int:
+def choose_kinds(parameters: Parameters, features: Features, schema: Schema, n_scores: int) -> list[str]:
+    """Return the kinds of learners that parameters allow, those first that suit these features best.
+
+    Trees split dense columns; networks see all features. A parameter that only networks have asks for networks. Many
+    scores have one Hessian in a network, and a sum each in every leaf.
+    """
+    if parameters.learner != "auto":
+        return [parameters.learner]
+    networks_only = any(getattr(parameters, name) is not None for name in NETWORK_PARAMETERS)
+    if schema.n_columns in (None, len(schema.categorical)) or parameters.device != "cpu" or networks_only:
+        return ["network"]
+    if features.dense is None or n_scores > MAX_TREE_SCORES:
+        return ["network"]
+    return ["mixed"] if features.sparse is not None else ["mixed", "tree"]
+
+
+def choose_n_leaves(n_rows: int, n_scores: int) -> int:
+    """Choose the number of leaves of a tree: more where there are many rows, and where leaves serve several classes.
+
+    >>> choose_n_leaves(2000, 1), choose_n_leaves(50_000, 1), choose_n_leaves(50_000, 7)
+    (15, 31, 125)
+    """
+    one_score = 15 if n_rows < 10_000 else 31
+    return min(max(one_score, round(n_rows / 400)), one_score * min(4, n_scores) + 3) if n_scores > 1 else one_score
+
+
+def choose_n_neurons(n_rows: int, group_size: int | None = None, most: int = MAX_NEURONS) -> int:
     """Choose K, a multiple of the group size: few rows allow few outputs.
 
     >>> choose_n_neurons(150), choose_n_neurons(1000), choose_n_neurons(10**6)
     (16, 64, 256)
     """
     step = group_size or DENSE_GROUP
-    wanted = min(max(n_rows / 16, 16), 256)
+    wanted = min(max(n_rows / 16, 16), most)
     return max(step, round(wanted / step) * step)
 
 

@@ -163,7 +163,7 @@ class Model:
         e = self.ensemble
         with closing(ThreadPool(n_jobs)) as pool:
             place = Place(where, pool)
-            features = scale(features, e.scaling, where)
+            features = scale(features, e.scaling, where, e.learner, e.start)
             if not where.compiled:  # all rows' scores stay there
                 least, most = prediction_bytes(features, e, where)
                 least += round_bytes(self._family(where), e.n_scores)
@@ -218,7 +218,7 @@ class Model:
 
     def _block_scores(self, ensemble: Ensemble, features: Features, margin: Array | None, place: Place) -> Array | None:
         """Compute the scores of some rows; None where a device has too little memory for so many."""
-        features = scale(features, ensemble.scaling, place.device)
+        features = scale(features, ensemble.scaling, place.device, ensemble.learner, ensemble.start)
 
         def score(budget: int) -> Array:
             return ensemble.add_scores(ScoredRows(features, ensemble.start, margin, replace(place, budget=budget)))
@@ -240,7 +240,7 @@ class Model:
     def _family(self, device: Device) -> Family:
         """Return the networks that a device computes; other learners predict on the host only."""
         learner = self.ensemble.learner
-        if learner.family is None:
+        if learner.family is None or learner.splits_columns:
             raise ValueError(
                 f"a model with learner {learner.kind!r} predicts on device='cpu' only, got {device.name!r}"
             )

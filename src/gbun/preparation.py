@@ -21,8 +21,12 @@ from gbun.data.scaling import Scaling, fit_scaling
 from gbun.defaults import (
     DEFAULT_L2,
     FOLDS,
+    MAX_MIXED_NEURONS,
+    MAX_NEURONS,
     MIN_ROWS_FOR_ONE_SPLIT,
     MIN_ROWS_TO_HOLD_OUT,
+    choose_kinds,
+    choose_n_leaves,
     gram_share,
     has_linear_start,
     make_family,
@@ -38,7 +42,7 @@ from gbun.kernels.linear import count_weights
 from gbun.kernels.placement import HEAD_BYTES
 from gbun.kernels.sampling import make_gram_sample
 from gbun.kernels.threads import ThreadPool
-from gbun.learners import AnyLearner, NetworkLearner
+from gbun.learners import AnyLearner, MixedLearner, NetworkLearner, TreeLearner
 from gbun.linear import LinearStartFitter
 from gbun.memory import return_free_memory
 from gbun.metrics import get_metric, metrics_for
@@ -97,7 +101,9 @@ def prepare(
     pool.limit(plan.n_threads)
 
     def scaled(shard: Shard) -> Shard:
-        return replace(shard, features=scale(shard.features, scaling, device))
+        return replace(
+            shard, features=scale(shard.features, scaling, device, learner, None if begins_linear else start)
+        )
 
     shard, evaluated = scaled(problem.shard), {name: scaled(s) for name, s in problem.shards.items()}
     if begins_linear:
@@ -184,12 +190,49 @@ def plan_memory(problem: Problem, work: Workload, device: Device, n_threads: int
 
 
 def choose_learner(problem: Problem, settings: ResolvedSettings) -> AnyLearner:
-    """Return the learner that was given, or the networks that parameters and rows ask for."""
+    """Return the learner that was given, or the first one that parameters and rows ask for."""
     given = problem.learner or settings.learner
-    if given is not None:
-        return given
-    family = make_family(problem.parameters, problem.shard.features, problem.schema, problem.totals.n_weighted)
-    return NetworkLearner(family)
+    return given if given is not None else candidate_learners(problem)[0]
+
+
+def candidate_learners(problem: Problem) -> list[AnyLearner]:
+    """Return the learners among which a trial decides; without one, the first of them is taken."""
+    if problem.learner is not None:
+        return [problem.learner]
+    n_scores = problem.target.objective.n_outputs(problem.target.y)
+    kinds = choose_kinds(problem.parameters, problem.shard.features, problem.schema, n_scores)
+    learners = [make_learner(kind, problem) for kind in kinds]
+    check_unused_parameters(problem.parameters, learners[0])
+    return learners
+
+
+def make_learner(kind: str, problem: Problem) -> AnyLearner:
+    """Make the learner of this kind that parameters and rows ask for."""
+    if kind == "tree":
+        return make_tree_learner(problem)
+    most = MAX_NEURONS if kind == "network" else MAX_MIXED_NEURONS
+    features, n_rows = problem.shard.features, problem.totals.n_weighted
+    network = NetworkLearner(make_family(problem.parameters, features, problem.schema, n_rows, most))
+    return network if kind == "network" else MixedLearner(network, make_tree_learner(problem))
+
+
+def make_tree_learner(problem: Problem) -> TreeLearner:
+    """Return the trees that parameters and rows ask for."""
+    parameters, schema = problem.parameters, problem.schema
+    if problem.shard.features.dense is None:
+        raise ValueError(f"learner={parameters.learner!r} splits dense columns, X has none; use learner='network'")
+    if parameters.device != "cpu":
+        raise ValueError(f"learner={parameters.learner!r} is computed on device='cpu' only, got {parameters.device!r}")
+    n_scores = problem.target.objective.n_outputs(problem.target.y)
+    return TreeLearner(
+        seed=resolve_seed(parameters.random_state),
+        n_columns=int(schema.n_columns or 0) - len(schema.categorical),
+        n_leaves=parameters.n_leaves or choose_n_leaves(problem.totals.n_weighted, n_scores),
+        min_rows=parameters.min_leaf_rows,
+        n_projections=parameters.n_projections,
+        reg_lambda=float(parameters.reg_lambda),
+        reg_form=parameters.reg_form,
+    )
 
 
 def sample_seed(problem: Problem, learner: AnyLearner, initial: Model | None) -> int:
@@ -256,6 +299,7 @@ def describe_workload(
         score_bytes=objective.score_bytes,
         fused=learner.family is not None,
         row_bytes=learner.row_bytes,
+        kept=learner.kept_bytes(features.n_rows, n_scores),
         target_columns=costs.count_target_columns(problem.shard),
         metric_bytes=metric_bytes(problem, n_scores, max((s.n_rows for s in problem.shards.values()), default=0)),
         copied=sum(costs.copied_bytes(shard, device) for shard in problem.copies),
@@ -349,7 +393,8 @@ def replay(training: Training, initial: Ensemble) -> Training:
 
 
 LEARNER_PARAMETERS = (
-    "n_neurons", "temperature", "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits"
+    "learner", "n_leaves", "min_leaf_rows", "n_projections", "n_neurons", "temperature", "temperature_doublings",
+    "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits",
 )  # fmt: skip
 
 
@@ -379,12 +424,17 @@ def check_continuation(problem: Problem, initial: Model, source: str) -> None:
             f"learner differs from {source}'s: got {given[0]!r} with {given[1]}, "
             f"expected {known[0]!r} with {known[1]}; leave it out"
         )
-    trained: dict[str, Any] = {"scale": e.scaling.name, "init": "constant" if e.linear is None else "linear"}
+    trained: dict[str, Any] = {
+        "learner": e.learner.kind,
+        "scale": e.scaling.name,
+        "init": "constant" if e.linear is None else "linear",
+    }
     family = e.learner.family
     if family is not None:
         trained |= {
             "n_neurons": family.n_outputs,
             "temperature": family.temperature,
+            "temperature_doublings": family.temperature_doublings,
             "group_size": family.group_size,
             "random_state": family.seed,
         }
@@ -415,6 +465,6 @@ def check_checkpoint(problem: Problem, known: Model) -> None:
         )
     if not np.array_equal(np.asarray(stored.classes), np.asarray(classes)):
         raise ValueError(f"resume has a checkpoint of the classes {stored.classes}, got {classes}")
-    kind = "network" if problem.learner is None else problem.learner.kind
-    if problem.initial is None and known.ensemble.learner.kind != kind:
-        raise ValueError(f"resume has a checkpoint of learner {known.ensemble.learner.kind!r}, got {kind!r}")
+    kinds = [learner.kind for learner in candidate_learners(problem)]
+    if problem.initial is None and known.ensemble.learner.kind not in kinds:
+        raise ValueError(f"resume has a checkpoint of learner {known.ensemble.learner.kind!r}, got {kinds[0]!r}")

@@ -24,7 +24,7 @@ from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, printable_parameters
 from gbun.data.features import Features, Schema, Shard
 from gbun.data.tensors import foreign_to_numpy
-from gbun.defaults import FOLDS, resolve_seed
+from gbun.defaults import FOLDS, NETWORK_PARAMETERS, resolve_seed
 from gbun.dtypes import SUM, FloatArray
 from gbun.learners import AnyLearner, Learner, RowTotals, check_learner
 from gbun.model import Model, margin_array
@@ -44,6 +44,11 @@ class Dataset:
 
 Data = Dataset | tuple[Any, ...]
 
+PARAMETERS_OF_PARTS = {
+    "networks": NETWORK_PARAMETERS,
+    "trees": ("n_leaves", "min_leaf_rows", "n_projections"),
+}
+DEFAULTS = Parameters()
 LOCAL_PARAMETERS = ("n_jobs", "device", "tf32", "memory_budget", "network", "verbose", "random_state")
 """Parameters in which workers may differ; the seed is the root's."""
 
@@ -127,7 +132,8 @@ def read_problem(
     if not (learner is None or isinstance(learner, Learner)):
         raise ValueError(f"learner must be a gbun.learners.Learner or None, got {type(learner).__name__}")
     shared = {name: v for name, v in printable_parameters(parameters).items() if name not in LOCAL_PARAMETERS}
-    shared["learner"] = learner and [learner.kind, learner.parameters()]
+    if learner is not None:
+        shared["learner"] = [learner.kind, learner.parameters()]
     decide_at_root(collective, shared, lambda values: check_same(values, "on all workers"))
     parameters = _share_seed(parameters, collective)
     decide_at_root(collective, list(evals), _check_same_sets)
@@ -154,14 +160,15 @@ def read_problem(
 
 
 def check_unused_parameters(parameters: Parameters, learner: AnyLearner) -> None:
-    """Refuse parameters of networks that another learner would ignore."""
-    names = () if learner.family is not None else ("n_neurons", "temperature", "group_size", "density")
-    for name in names:
-        if getattr(parameters, name) is not None:
-            raise ValueError(
-                f"{name}={getattr(parameters, name)!r} is a parameter of networks, which learner {learner.kind!r} does "
-                "not use; leave it out"
-            )
+    """Refuse parameters of networks or trees that this learner would ignore."""
+    uses = {"networks": learner.family is not None, "trees": learner.splits_columns}
+    for parts, names in PARAMETERS_OF_PARTS.items():
+        for name in () if uses[parts] else names:
+            if getattr(parameters, name) != getattr(DEFAULTS, name):
+                raise ValueError(
+                    f"{name}={getattr(parameters, name)!r} is a parameter of {parts}, which learner {learner.kind!r} "
+                    "does not use; leave it out"
+                )
 
 
 def make_shard(

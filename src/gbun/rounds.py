@@ -35,6 +35,7 @@ class RoundUpdate:
     rate_and_curvature: FloatArray  # the learning rate, and the mean h of all rows
     next_array: FloatArray = field(default_factory=lambda: np.zeros(0))  # describes the partition of the next round
     hints: FloatArray = field(default_factory=lambda: np.zeros(0))  # where metrics look more closely
+    exact: bool = field(default=False, kw_only=True)  # the Hessian is no bound: no line search
 
     @property
     def arrays(self) -> list[FloatArray]:
@@ -46,9 +47,12 @@ def compute_update(run: Training, t: int) -> RoundUpdate:
     """Make the partition of round t, complete its sums, and at the root solve for its head."""
     if not run.learner.data_independent:
         run.rows.current_scores()  # adds the step before, so that the learner's threads see complete scores
-    partition = run.learner.fit_round(t, run.rows, run.collective.sum)
-    if not isinstance(partition, Partition):
-        raise TypeError(f"{type(run.learner).__name__}.fit_round must return a Partition, got {partition!r}")
+    fitted = run.fitter.fit_round(t)
+    partition, equations = fitted.partition, fitted.equations
+    if equations is not None:
+        assert fitted.leaves is not None, "leaves come with their sums"
+        run.rows.take_leaves(partition, fitted.leaves)
+        return RoundUpdate(partition, *solve_round(run, equations, None), exact=True)
     local = run.rows.normal_equations(partition, run.sample_of(t))
     A, B, curvature = (run.collective.sum(part, root=0) for part in (local.A, local.B, local.curvature))
     if run.collective.rank != 0:  # the root has the sums
@@ -70,7 +74,7 @@ def solve_round(run: Training, sums: NormalEquations, rounding: float | None) ->
 def apply_update(run: Training, update: RoundUpdate) -> None:
     """scores += eta alpha P W, for all rows of this worker."""
     rate, run.mean_curvature = update.rate_and_curvature.tolist()
-    alpha = find_step_length(run, update.head) if run.objective.line_search else 1.0
+    alpha = find_step_length(run, update.head) if run.objective.line_search and not update.exact else 1.0
     head = update.head * np.float32(rate * alpha)
     run.rows.add(head)  # by the next pass over the rows
     run.add_step(Step(update.partition, head))
@@ -110,7 +114,7 @@ def broadcast_update(run: Training, over: bool, updates: Sequence[RoundUpdate]) 
         arrays.append(values.reshape(array.shape))
         first += array.nbytes
     parts = iter(arrays)
-    return [RoundUpdate(update.partition, *(next(parts) for _ in update.arrays)) for update in updates]
+    return [RoundUpdate(u.partition, *(next(parts) for _ in u.arrays), exact=u.exact) for u in updates]
 
 
 def mean_evaluations(evaluations: Sequence[Evaluations]) -> Evaluations:

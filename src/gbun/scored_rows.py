@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -167,6 +167,16 @@ class TrainingRows:
         with self._step_to_add() as head:
             return self.kernels.normal_equations(partition, self.derivatives, pick, head, self._scores)
 
+    def take_leaves(self, partition: Partition, leaves: IntArray) -> None:
+        """Take the leaf of each row from the learner, which found them with the partition, one tree."""
+        self.current_scores()
+        self._switch_to(self._unfused)
+        self._unfused.take_leaves(partition, leaves)
+
+    def fill_leaf_derivatives(self, rows: slice, g: FloatArray, h: FloatArray) -> None:
+        """Write g and h, one for each score, of the loss at the current scores of some rows."""
+        self.objective.fill_leaf_derivatives(self.y[rows], self.current_scores()[rows], self.weight[rows], g, h)
+
     def add(self, head: FloatArray) -> None:
         """scores += P W, in the next pass."""
         self._pending = head
@@ -244,9 +254,16 @@ class TrainingRows:
             raise
 
 
-def scale(features: Features, scaling: Scaling, device: Device) -> Features:
-    """Scale features as the learner sees them; a tensor that the device has is scaled when a batch of it is read."""
-    return scaling.apply(features, lazy=device.is_resident(features.dense))
+def scale(features: Features, scaling: Scaling, device: Device, learner: AnyLearner, start: Start | None) -> Features:
+    """Scale features as learner and start see them; a tensor that the device has is scaled when a batch of it is read.
+
+    A learner that splits columns gets the user's columns too, and they are not scaled for it. A `start` of None may
+    still become a linear one.
+    """
+    raw = features.dense if learner.splits_columns else None
+    if raw is not None and learner.family is None and start is not None and start.linear is None:
+        features = replace(features, dense=None)
+    return replace(scaling.apply(features, lazy=device.is_resident(features.dense)), raw=raw)
 
 
 def empty_step(learner: DataIndependentLearner[Any], n_scores: int) -> Step:

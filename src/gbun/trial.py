@@ -14,15 +14,18 @@ from gbun.defaults import (
     DEFAULT_ROUNDS,
     FOLDS,
     MAX_ROUNDS,
+    MAX_TREE_ROUNDS,
     MIN_GAIN,
     MIN_ROWS_FOR_ONE_SPLIT,
     MIN_ROWS_TO_HOLD_OUT,
     PATIENCE,
+    TREE_PATIENCE,
 )
 from gbun.kernels.threads import ThreadPool
+from gbun.learners import AnyLearner
 from gbun.metrics import get_metric
 from gbun.model import Model
-from gbun.preparation import ResolvedSettings, choose_learner, prepare
+from gbun.preparation import ResolvedSettings, candidate_learners, choose_learner, prepare
 from gbun.problem import Problem, divide_rows
 from gbun.rounds import evaluate
 
@@ -47,10 +50,13 @@ def choose_policy(problem: Problem, callbacks: Sequence[Callback]) -> StoppingPo
     has_stopper = any(isinstance(callback, EarlyStopping) for callback in callbacks)
     has_stopper = bool(problem.collective.broadcast(np.array([has_stopper]))[0])  # callbacks are those of the root
     automatic = n_rounds is None and patience is None and problem.initial is None and not has_stopper
+    initial = None if problem.initial is None else problem.initial.ensemble.learner
+    has_trees = (initial or choose_learner(problem, ResolvedSettings())).splits_columns
     if automatic and problem.totals.n_weighted >= MIN_ROWS_TO_HOLD_OUT:
-        patience = PATIENCE
+        patience = TREE_PATIENCE if has_trees else PATIENCE
     if n_rounds is None:
-        n_rounds = DEFAULT_ROUNDS if patience is None and not has_stopper else MAX_ROUNDS
+        most = MAX_TREE_ROUNDS if has_trees else MAX_ROUNDS
+        n_rounds = DEFAULT_ROUNDS if patience is None and not has_stopper else most
     needs_held_out_rows = patience is not None and (automatic or not problem.shards)
     if needs_held_out_rows and problem.initial is not None:
         raise ValueError(
@@ -104,12 +110,33 @@ def run_trial(
     pool: ThreadPool,
     callbacks: Sequence[Callback],
 ) -> TrialOutcome:
-    """Find out on parts of the rows what is best for all of them: the number of rounds, the start and its penalty.
+    """Find out on parts of the rows what is best for all: the learner, the number of rounds, the start, its penalty.
 
     `parts` say which rows are held out. A part is copied when it is prepared.
+    """
+    learners = candidate_learners(problem)
+    if len(learners) > 1:  # one division tells them apart
+        tried = [try_learner(problem, parts[:1], policy, pool, callbacks, learner) for learner in learners]
+        best = max(range(len(tried)), key=lambda i: tried[i][1])
+        if len(parts) == 1:
+            return tried[best][0]
+        learners = [learners[best]]
+    return try_learner(problem, parts, policy, pool, callbacks, learners[0])[0]
+
+
+def try_learner(
+    problem: Problem,
+    parts: Sequence[NDArray[np.bool_]],
+    policy: StoppingPolicy,
+    pool: ThreadPool,
+    callbacks: Sequence[Callback],
+    learner: AnyLearner,
+) -> tuple[TrialOutcome, float]:
+    """Train a learner on parts of the rows; return what it needs, and how good it was: larger is better.
+
     The more rows there are to learn from, the longer rounds help: all rows get more rounds in proportion.
     """
-    settings = ResolvedSettings(choose_learner(problem, ResolvedSettings()))
+    settings = ResolvedSettings(learner)
     if len(parts) > 1:  # one start for all, chosen by all of them
         settings = ResolvedSettings.of(prepare(problem, pool, settings=settings))
     name = problem.held_out_name
@@ -120,11 +147,13 @@ def run_trial(
         runs.append(prepare(divided, pool, judge=name, settings=settings, n_in_step=len(parts), trial=True))
         del fit, judge, divided
     verbosity = callbacks_for_verbosity(problem.parameters.verbose, "finding the number of rounds")
-    watchers = [*(c for c in callbacks if c.during_trial), *verbosity, add_stopper(problem, runs, policy, name)]
-    boost(runs[0], policy.n_rounds, watchers, runs[1:])
+    stopper = add_stopper(problem, runs, policy, name)
+    boost(runs[0], policy.n_rounds, [*(c for c in callbacks if c.during_trial), *verbosity, stopper], runs[1:])
+    value = next(iter(stopper.best_values.values())) if problem.collective.rank == 0 else 0.0
     share = np.mean([run.rows.totals.weight for run in runs]) / problem.totals.weight
     n_rounds = min(policy.n_rounds, round(runs[0].n_rounds / share))
-    return TrialOutcome(n_rounds, runs[0].best_round, runs[0].best_score, ResolvedSettings.of(runs[0]))
+    outcome = TrialOutcome(n_rounds, runs[0].best_round, runs[0].best_score, ResolvedSettings.of(runs[0]))
+    return outcome, float(problem.collective.broadcast(np.array([value]))[0])
 
 
 def add_stopper(problem: Problem, runs: Sequence[Training], policy: StoppingPolicy, judge: str) -> EarlyStopping:

@@ -65,6 +65,8 @@ class Entries:
 class Features:
     """n rows of dense columns (ids 0 .. m-1) and sparse entries (any ids); either may be absent.
 
+    `raw` has the dense columns before scaling, with NaN where a value is missing, for learners that split columns.
+
     >>> Features(2, dense=np.eye(2, dtype=np.float32)).take(np.array([1])).dense
     array([[0., 1.]], dtype=float32)
     """
@@ -72,6 +74,7 @@ class Features:
     n_rows: int
     dense: Array | None = None
     sparse: Entries | None = None
+    raw: Array | None = None
 
     def block(self, first: int, last: int) -> Features:
         """Return rows first .. last-1 without copying their entries."""
@@ -81,7 +84,8 @@ class Features:
             indptr = sparse.indptr[first : last + 1] - sparse.indptr[first]
             on_device = None if sparse.on_device is None else sparse.on_device[entries]
             sparse = Entries(indptr, sparse.ids[entries], sparse.values[entries], on_device)
-        return Features(last - first, None if self.dense is None else self.dense[first:last], sparse)
+        dense, raw = (None if part is None else part[first:last] for part in (self.dense, self.raw))
+        return Features(last - first, dense, sparse, raw)
 
     def contiguous(self) -> Features:
         """Return the same rows in contiguous arrays, copied only if they are not contiguous."""
@@ -90,13 +94,14 @@ class Features:
             sparse = Entries(sparse.indptr, np.ascontiguousarray(sparse.ids), np.ascontiguousarray(sparse.values))
         if isinstance(dense, np.ndarray):
             dense = np.ascontiguousarray(dense)
-        return Features(self.n_rows, dense, sparse)
+        return Features(self.n_rows, dense, sparse, self.raw)
 
     def take(self, rows: IntArray) -> Features:
         return Features(
             len(rows),
             None if self.dense is None else self.dense[rows],
             None if self.sparse is None else self.sparse.take(rows),
+            None if self.raw is None else self.raw[rows],
         )
 
 

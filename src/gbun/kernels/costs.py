@@ -53,6 +53,7 @@ class Workload:
     score_bytes: int = SCORE_BYTES  # of a score of a device while derivatives are computed
     fused: bool = True  # the learner is a network
     row_bytes: int = 0  # of a row, what a round of another learner keeps
+    kept: int = 0  # what the learner keeps from round to round, as bins of columns
     target_columns: int = 1  # of y
     metric_bytes: int = 0  # while metrics of an evaluation set are computed
     copied: int = 0  # bytes of copies of rows, where some are held out

@@ -187,6 +187,7 @@ def _host_plans(plan: Plan, work: Workload, device: Device, form: str) -> Iterat
             "keys of the sample of rows": costs.KEY_BYTES * n if work.gram_share < 1.0 else 0,
             "weights of dense columns": costs.kept_table(work) if work.fused else 0,
             "network outputs, then memberships": costs.buffers(work) if work.fused and hold else 0,
+            "bins of columns and gradients of trees": work.kept,
             "memberships or leaves of a round": 0 if work.fused else work.row_bytes * n,
             "the order of each chunk's features": costs.ORDER_BYTES * n_entries if ordered else 0,
             "each thread's chunk": min(threads, max(1, len(chunks))) * (working + (table if ordered else 0)),

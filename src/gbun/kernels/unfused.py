@@ -7,6 +7,7 @@ the bits do not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,10 +39,14 @@ class UnfusedKernels:
     def add_rounds(self, steps: Sequence[Step], scores: FloatArray) -> None:
         """scores += P W for one round after the other."""
 
+        runs = [(kind, list(some)) for kind, some in groupby(steps, key=lambda step: type(step.partition))]
+
         def work(at: slice) -> None:
             block = self.features.block(at.start, at.stop)
-            for step in steps:
-                scores[at] += _multiply(step.partition, _encode(step.partition, block), step.head)
+            for kind, some in runs:
+                if not kind.add_steps(some, block, scores[at]):
+                    for step in some:
+                        scores[at] += _multiply(step.partition, _encode(step.partition, block), step.head)
 
         self.threads.run(work, self.blocks)
 
@@ -71,8 +76,12 @@ class UnfusedKernels:
             total.add(part)
         return total
 
+    def take_leaves(self, partition: Partition, leaves: IntArray) -> None:
+        """Take the leaf of each row, (n,), of a partition with one tree, instead of making its normal equations."""
+        self._partition, self._codes = partition, [leaves[at, None] for at in self.blocks]
+
     def add_step(self, head: FloatArray, scores: FloatArray) -> None:
-        """scores += P W, with the P of the last `normal_equations`."""
+        """scores += P W, with the P of the last `normal_equations` or `take_leaves`."""
         partition = self._partition
         assert partition is not None, "normal equations come first"
 

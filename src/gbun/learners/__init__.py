@@ -4,19 +4,40 @@ from gbun.learners.base import (
     AnyLearner,
     Arrays,
     DataIndependentLearner,
+    FittedRound,
     Learner,
     LearnerRows,
     Partition,
     Reduce,
+    RoundFitter,
     RowTotals,
     Step,
     check_learner,
     learner_from,
     register_learner,
 )
+from gbun.learners.mixed import MixedLearner
 from gbun.learners.network import NetworkLearner, NetworkPartition
+from gbun.learners.tree import TreeLearner, TreePartition
 
 __all__ = [
-    "AnyLearner", "Arrays", "DataIndependentLearner", "Learner", "LearnerRows", "NetworkLearner", "NetworkPartition",
-    "Partition", "Reduce", "RowTotals", "Step", "check_learner", "learner_from", "register_learner",
+    "AnyLearner",
+    "Arrays",
+    "DataIndependentLearner",
+    "FittedRound",
+    "Learner",
+    "LearnerRows",
+    "MixedLearner",
+    "NetworkLearner",
+    "NetworkPartition",
+    "Partition",
+    "Reduce",
+    "RoundFitter",
+    "RowTotals",
+    "Step",
+    "TreeLearner",
+    "TreePartition",
+    "check_learner",
+    "learner_from",
+    "register_learner",
 ]  # fmt: skip

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbun.arrays import Array
+from gbun.collectives import Collective
 from gbun.data.features import Features
 from gbun.dtypes import MEMBERSHIP, FloatArray, IntArray
+from gbun.kernels.interface import NormalEquations
 from gbun.kernels.threads import ThreadPool
 from gbun.networks import Family, Network
 
@@ -56,6 +58,14 @@ class Partition(ABC):
         Leaves are numbered over all trees: those of the second tree follow those of the first.
         """
         raise NotImplementedError(f"{type(self).__name__} must have memberships or leaves")
+
+    @classmethod
+    def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
+        """scores += P W for rounds of this kind, in their order; False where there is no faster way than `leaves`.
+
+        Several threads call it, each with other rows. A row's bits must not depend on the rows beside it.
+        """
+        return False
 
 
 @dataclass(frozen=True)
@@ -97,11 +107,52 @@ class LearnerRows(Protocol):
     def derivatives(self, rows: slice) -> tuple[Array, Array]:
         """Compute g (n x C) and h (n, or n x C) of the loss at the current scores; several threads may call it."""
 
+    def fill_leaf_derivatives(self, rows: slice, g: FloatArray, h: FloatArray) -> None:
+        """Write g and h of the loss, float32 of shape (n, C), where rows of a leaf share one value for each score."""
+
+    def current_scores(self) -> Array:
+        """Return the scores, n x C, after adding the step before; call it before threads ask for derivatives."""
+
     def forward(self, network: Network) -> FloatArray:
         """Compute Z = X N and return [sum w z; sum w z^2], 2 x K."""
 
 
 P = TypeVar("P", bound=Partition)
+
+
+@dataclass(frozen=True)
+class FittedRound(Generic[P]):
+    """The partition of a round, and what the learner found out of it already.
+
+    A learner that sums over the leaves of its one tree anyway gives the leaf of each of this worker's training rows,
+    and the normal equations of all workers' rows. Otherwise both are computed from the partition.
+    """
+
+    partition: P
+    leaves: IntArray | None = None
+    equations: NormalEquations | None = None
+
+
+class RoundFitter(Protocol):
+    """A learner at work: what it keeps from round to round of one training."""
+
+    def fit_round(self, t: int) -> FittedRound[Any]:
+        """Make the partition of round t; every worker calls this and gets the same partition."""
+
+
+@dataclass(frozen=True)
+class StatelessFitter:
+    """The rounds of a learner that keeps nothing."""
+
+    learner: AnyLearner
+    rows: LearnerRows
+    reduce: Reduce
+
+    def fit_round(self, t: int) -> FittedRound[Any]:
+        partition = self.learner.fit_round(t, self.rows, self.reduce)
+        if not isinstance(partition, Partition):
+            raise TypeError(f"{type(self.learner).__name__}.fit_round must return a Partition, got {partition!r}")
+        return FittedRound(partition)
 
 
 class Learner(ABC, Generic[P]):
@@ -115,6 +166,8 @@ class Learner(ABC, Generic[P]):
     """The name of this learner in model files."""
     diagonal: ClassVar[bool] = False
     """Whether all its partitions have one tree: then A is diagonal, and is summed over all rows instead of a sample."""
+    splits_columns: ClassVar[bool] = False
+    """Whether it wants the dense columns as the user gave them, `Features.raw`."""
     family: Family | None = None
     """Of the networks among its partitions; None where it makes none."""
 
@@ -133,7 +186,14 @@ class Learner(ABC, Generic[P]):
         """Bytes of a training row that a round keeps between its passes: the planner's cost of this learner."""
         return 4 * self.n_outputs
 
-    @abstractmethod
+    def begin(self, rows: LearnerRows, collective: Collective) -> RoundFitter:
+        """Prepare the rounds of a training; every worker calls this once, before its first round.
+
+        Override it, or `fit_round`: a learner that keeps something from round to round, as bins of columns, returns an
+        object that has it.
+        """
+        return StatelessFitter(self, rows, collective.sum)
+
     def fit_round(self, t: int, rows: LearnerRows, reduce: Reduce) -> P:
         """Make the partition of round t.
 
@@ -153,6 +213,11 @@ class Learner(ABC, Generic[P]):
         -------
         Partition
         """
+        raise NotImplementedError(f"{type(self).__name__} must have begin or fit_round")
+
+    def kept_bytes(self, n_rows: int, n_scores: int) -> int:
+        """Return the bytes that its fitter keeps from round to round: another cost of the planner."""
+        return 0
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:

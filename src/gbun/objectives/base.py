@@ -72,6 +72,21 @@ class Objective(ABC):
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         """Return the weighted gradient, (n, C), and Hessian: (n,) if all outputs share it, or (n, C)."""
 
+    def leaf_derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        """Return gradient and Hessian, (n, C) each, or a Hessian of (n,), for the values of a leaf.
+
+        Rows of a leaf share one value for each score, which is solved for by itself: where `derivatives` has a bound
+        for all scores, this has the curvature of each.
+        """
+        return self.derivatives(y, scores, weight)
+
+    def fill_leaf_derivatives(
+        self, y: FloatArray, scores: FloatArray, weight: FloatArray, g: FloatArray, h: FloatArray
+    ) -> None:
+        """Write `leaf_derivatives` into float32 arrays g and h, (n, C); compiled for the most common losses."""
+        gradient, hessian = self.leaf_derivatives(y, scores, weight)
+        g[...], h[...] = gradient, as_columns(hessian)
+
     def derivatives_along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
         """Return [g'd, d'Hd], (2,), at `scores` for the line search; `direction` d is (n, C).
 

@@ -10,9 +10,11 @@ import numpy as np
 from gbun.arrays import Array, asarray_like, logsumexp, namespace, row_dots, sigmoid, target_index
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
+from gbun.kernels import derivatives
 from gbun.objectives.base import Objective, Scores, as_columns, weighted_mean
 
 MIN_CURVATURE = 0.05  # see Softmax
+LEAST_LEAF_CURVATURE = 0.01  # where a class is rare, q (1 - q) is small, and a leaf that has it would overshoot
 LEAST_CURVATURE = 1e-6  # of a row that is classified with certainty
 MIN_PROBABILITY = 1e-12  # a class that no row has would start at -infinity
 
@@ -36,6 +38,11 @@ class Logistic(Objective):
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         q = self.response(scores)
         return (q - as_columns(y)) * weight[:, None], _bounded_curvature(q)[:, 0] * weight
+
+    def fill_leaf_derivatives(
+        self, y: FloatArray, scores: FloatArray, weight: FloatArray, g: FloatArray, h: FloatArray
+    ) -> None:
+        derivatives.fill_logistic(as_columns(y), scores, weight, LEAST_LEAF_CURVATURE, g, h)
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         mean = weighted_mean(as_columns(y), weight, collective).clip(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
@@ -77,6 +84,10 @@ class MultiLogistic(_MaybeSharedHessian, Logistic):
         h = 0.25 * weight if self.shared else _bounded_curvature(q) * weight[:, None]
         return (q - as_columns(y)) * weight[:, None], h
 
+    def leaf_derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        q = self.response(scores)
+        return (q - as_columns(y)) * weight[:, None], _bounded_curvature(q) * weight[:, None]
+
     def derivatives_along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
         q = self.response(scores)
         slope = ((q - as_columns(y)) * direction).sum(axis=1)
@@ -115,6 +126,19 @@ class Softmax(_MaybeSharedHessian):
         h = xp.max(spread, axis=1).clip(min=MIN_CURVATURE) * weight if self.shared else spread * weight[:, None]
         q[target_index(y)] -= 1.0
         return q * weight[:, None], h
+
+    def leaf_derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        # Scores that are all raised by one number change no probability, so each has only (C - 1) / C of a freedom of
+        # its own: h_c = C / (C - 1) q_c (1 - q_c)
+        q = _probabilities(scores)
+        h = _bounded_curvature(q) * (weight * (self.n_classes / (self.n_classes - 1.0)))[:, None]
+        q[target_index(y)] -= 1.0
+        return q * weight[:, None], h
+
+    def fill_leaf_derivatives(
+        self, y: FloatArray, scores: FloatArray, weight: FloatArray, g: FloatArray, h: FloatArray
+    ) -> None:
+        derivatives.fill_softmax(y, scores, weight, LEAST_LEAF_CURVATURE, g, h)
 
     def derivatives_along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
         # g'd = (mean of d under q) - d_y;  d'(diag(q) - qq')d = variance of d under q

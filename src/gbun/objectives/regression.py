@@ -10,6 +10,7 @@ import numpy as np
 from gbun.arrays import Array, namespace
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
+from gbun.kernels import derivatives
 from gbun.objectives.base import Objective, Scores, as_columns, bisect, unit_of, weighted_mean
 
 TIE = 1e-7  # of epsilon: residuals of the quantile loss that count as 0
@@ -33,6 +34,11 @@ class SquaredError(Objective):
 
     def derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
         return (scores - as_columns(y)) * weight[:, None], weight
+
+    def fill_leaf_derivatives(
+        self, y: FloatArray, scores: FloatArray, weight: FloatArray, g: FloatArray, h: FloatArray
+    ) -> None:
+        derivatives.fill_squared_error(as_columns(y), scores, weight, g, h)
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         return weighted_mean(as_columns(y), weight, collective)

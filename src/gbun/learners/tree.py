@@ -1,0 +1,265 @@
+"""Trees of screened projections: splits of columns, and of random projections of two columns, chosen by sums.
+
+A tree is a hard network of several layers: each inner node compares a column, or a random combination of two, with a
+threshold. Unlike the weights of a softmax network its gates are chosen: of all that are drawn, the one with the largest
+gain is kept. Gains come from histograms of quantised derivatives, so all that decides is a sum of integers: any number
+of threads and workers grows the same tree, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from gbun.arrays import to_host
+from gbun.checks import check_array, check_names, integer, number, one_of, record
+from gbun.collectives import Collective
+from gbun.data.features import Features
+from gbun.dtypes import FloatArray, IntArray
+from gbun.kernels.interface import NormalEquations
+from gbun.kernels.sampling import mix_bits, row_keys
+from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partition, Step, register_learner
+from gbun.trees.binned_rows import allocate_binned_rows, bin_rows
+from gbun.trees.binning import SAMPLED_ROWS, fit_bins
+from gbun.trees.bundling import find_bundles
+from gbun.trees.forest import add_trees, find_leaves, pack_forest
+from gbun.trees.grower import Grower
+from gbun.trees.leaf_sums import leaf_sums
+from gbun.trees.projections import Projections, bin_projections, column_statistics, draw_projections, fill_columns
+from gbun.trees.tree import Tree, to_tree
+
+SEED = integer(0, 2**63 - 1)
+PARAMETERS = record(
+    {
+        "seed": SEED,
+        "n_columns": integer(1, 2**31 - 1),
+        "n_leaves": integer(2, 4096),
+        "min_rows": integer(1, 2**53),
+        "n_projections": integer(0, 256),
+        "reg_lambda": number("of at least 0", lambda x: x >= 0.0),
+        "reg_form": one_of("relative", "absolute"),
+    }
+)
+NODES = {  # the arrays of a tree's inner nodes: dtype, and numbers of each node
+    "column": ("int32", ()),
+    "other": ("int32", ()),
+    "weight": ("float32", (2,)),
+    "offset": ("float32", ()),
+    "threshold": ("float32", ()),
+    "missing_right": ("bool", ()),
+    "left": ("int32", ()),
+    "right": ("int32", ()),
+    "gain": ("float32", ()),
+}
+ROWS_AT_A_TIME = 2**14
+HISTOGRAM_BYTES = 8 * 64  # of a column of a leaf
+
+
+@dataclass(frozen=True)
+class TreePartition(Partition):
+    """A tree; `fill` has what stands for a missing value of each column in a projection, (m,)."""
+
+    tree: Tree
+    fill: FloatArray
+    n_trees = 1
+
+    @property
+    def n_outputs(self) -> int:
+        return self.tree.n_leaves
+
+    def leaves(self, features: Features) -> IntArray:
+        return find_leaves(self.tree, self._columns_of(features), self.fill)[:, None]
+
+    @classmethod
+    def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
+        first = steps[0].partition
+        assert isinstance(first, TreePartition)
+        trees = [step.partition.tree for step in steps if isinstance(step.partition, TreePartition)]
+        heads = np.concatenate([step.head for step in steps])
+        add_trees(pack_forest(trees), first._columns_of(features), first.fill, heads, scores)
+        return True
+
+    def _columns_of(self, features: Features) -> FloatArray:
+        if features.raw is None or features.raw.shape[1] != len(self.fill):
+            shape = "no dense columns" if features.raw is None else f"{features.raw.shape[1]} dense columns"
+            raise ValueError(f"trees of this model split {len(self.fill)} dense columns, X has {shape}")
+        return np.asarray(features.raw)
+
+
+@register_learner
+@dataclass(frozen=True)
+class TreeLearner(Learner[TreePartition]):
+    """Grows a tree a round.
+
+    Parameters
+    ----------
+    seed : int
+        Of projections, and of the directions in which the gradients of several scores are summed.
+    n_columns : int
+        Dense columns of X.
+    n_leaves, min_rows : int
+        The most leaves of a tree, and the least rows of a leaf.
+    n_projections : int
+        Random projections of two columns that are drawn for each tree.
+    reg_lambda, reg_form : float, str
+        The penalty of leaf values, as in `Parameters`; "relative" multiplies it with sum h / n_leaves.
+    """
+
+    seed: int
+    n_columns: int
+    n_leaves: int = 31
+    min_rows: int = 5
+    n_projections: int = 24
+    reg_lambda: float = 1e-2
+    reg_form: str = "relative"
+    kind = "tree"
+    diagonal = True
+    splits_columns = True
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_leaves
+
+    @property
+    def row_bytes(self) -> int:
+        return 4
+
+    def kept_bytes(self, n_rows: int, n_scores: int) -> int:
+        m, p = self.n_columns, self.n_projections
+        # bins by row and by column, columns of projections, items and spare ones, leaves; g and h
+        of_row = 2 * (m + p) + 16 + (4 * m if p else 0) + 20 + 8 * n_scores + (8 if n_scores > 1 else 0)
+        return of_row * n_rows + 3 * HISTOGRAM_BYTES * self.n_leaves * (m + p)
+
+    def begin(self, rows: LearnerRows, collective: Collective) -> TreeFitter:
+        return TreeFitter(self, rows, collective)
+
+    def parameters(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_parameters(cls, parameters: Any, n_columns: int | None) -> TreeLearner:
+        found = PARAMETERS("header.learner.parameters", parameters)
+        if n_columns is not None and found["n_columns"] != n_columns:
+            raise ValueError(
+                f"header.learner.parameters.n_columns must be the schema's ({n_columns}), got {found['n_columns']}"
+            )
+        return cls(**found)
+
+    def pack(self, partitions: Sequence[TreePartition]) -> Arrays:
+        trees = [partition.tree for partition in partitions]
+        arrays: dict[str, Any] = {
+            name: np.concatenate([np.zeros((0, *shape), dtype), *(getattr(tree, name) for tree in trees)])
+            for name, (dtype, shape) in NODES.items()
+        }
+        arrays["n_leaves"] = np.array([tree.n_leaves for tree in trees], dtype=np.int64)
+        arrays["fill"] = partitions[0].fill if partitions else np.zeros(self.n_columns, np.float32)
+        return arrays
+
+    def unpack(self, arrays: Arrays, rounds: Sequence[int]) -> list[TreePartition]:
+        check_names(arrays, [*NODES, "n_leaves", "fill"])
+        n_leaves = check_array("n_leaves", arrays["n_leaves"], "int64", (len(rounds),))
+        if len(n_leaves) and not 1 <= n_leaves.min() <= n_leaves.max() <= self.n_leaves:
+            raise ValueError(f"n_leaves must be from 1 to {self.n_leaves}, got {n_leaves.min()} to {n_leaves.max()}")
+        n_nodes = int((n_leaves - 1).sum())
+        nodes = {name: _check_nodes(name, arrays[name], n_nodes) for name in NODES}
+        fill = check_array("fill", arrays["fill"], "float32", (self.n_columns,))
+        ends = np.cumsum([0, *(n_leaves - 1)]).tolist()
+        partitions = []
+        for i, n in enumerate(n_leaves.tolist()):
+            own = slice(ends[i], ends[i + 1])
+            tree = Tree(**{name: np.ascontiguousarray(array[own]) for name, array in nodes.items()}, n_leaves=n)
+            tree.check(self.n_columns)
+            partitions.append(TreePartition(tree, fill))
+        return partitions
+
+
+def _check_nodes(name: str, array: Any, n_nodes: int) -> Any:
+    """Return an array of nodes once it can be one; a threshold is infinite where only missing values go right."""
+    dtype, shape = NODES[name]
+    finite = np.where(np.isinf(array), 0, array) if name == "threshold" and array.dtype.kind == "f" else array
+    check_array(name, finite, dtype, (n_nodes, *shape))
+    return array
+
+
+class TreeFitter:
+    """Trees at work: bins of the columns, which are made once, and the trees of one round after the other."""
+
+    def __init__(self, learner: TreeLearner, rows: LearnerRows, collective: Collective) -> None:
+        self.learner, self.rows, self.collective = learner, rows, collective
+        X, threads, reduce = np.asarray(rows.features.raw), rows.threads, collective.sum
+        weight = np.asarray(to_host(rows.weight))
+        keys = None
+        if rows.totals.n_rows > SAMPLED_ROWS:
+            keys = row_keys(Features(len(X), X), np.asarray(to_host(rows.y)))
+        bins = fit_bins(X, reduce, threads, weight, keys)
+        self.columns = find_bundles(X, bins, reduce, threads, weight, keys)
+        self.splits = self.columns.raw_splits()
+        binned = bin_rows(X, self.columns, threads)
+        self.statistics = column_statistics(bins)
+        p = learner.n_projections if len(self.statistics.usable) > 1 else 0
+        self.filled = fill_columns(X, self.statistics, threads) if p else np.zeros((0, len(X)), np.float32)
+        self.projected = allocate_binned_rows(len(X), p)
+        self.grower = Grower(
+            binned.by_row, binned.by_column, self.columns.is_bundle, threads, learner.n_leaves, learner.min_rows, p
+        )
+        C = rows.current_scores().shape[1]
+        self.one_leaf = np.zeros(len(X), dtype=np.uint8)
+        self.g, self.h = (np.empty((len(X), C), dtype=np.float32) for _ in range(2))
+
+    def fit_round(self, t: int) -> FittedRound[TreePartition]:
+        """Grow the tree of round t on the derivatives at the current scores."""
+        learner, threads, reduce = self.learner, self.rows.threads, self.collective.sum
+        g, h, C = self.g, self.h, self.g.shape[1]
+        self.rows.current_scores()
+
+        def fill(at: slice) -> None:
+            self.rows.fill_leaf_derivatives(at, g[at], h[at])
+
+        blocks = [slice(i, min(i + ROWS_AT_A_TIME, len(g))) for i in range(0, len(g), ROWS_AT_A_TIME)]
+        threads.run(fill, blocks)
+        # one number a row to split on: the gradient along a direction d of all scores, and its curvature d'Hd
+        d = choose_direction(learner.seed, t, C)
+        one_g, one_h = (g[:, 0], h[:, 0]) if C == 1 else (g @ d, h @ (d * d))
+        projections, projected = self._draw(t)
+        penalty = learner.reg_lambda
+        if learner.reg_form == "relative":
+            penalty *= float(leaf_sums(one_h[:, None], self.one_leaf, 1, threads, reduce)[0, 0]) / learner.n_leaves
+        grown = self.grower.grow(one_g, one_h, penalty, reduce, self.collective.size, *projected)
+        tree = to_tree(grown, *self.splits, projections)
+        partition = TreePartition(tree, self.statistics.fill)
+        if C == 1:
+            G, H = grown.sum_g[:, None], grown.sum_h[:, None]
+        else:
+            G, H = (leaf_sums(values, grown.leaf_of_row, grown.n_leaves, threads, reduce) for values in (g, h))
+        A = H[:, 0] if C == 1 else np.ascontiguousarray(H.T)
+        total = H.sum(axis=0)
+        equations = NormalEquations(A, G, np.stack([total, total]) if C > 1 else np.repeat(total, 2), diagonal=True)
+        return FittedRound(partition, grown.leaf_of_row, equations)
+
+    def _draw(self, t: int) -> tuple[Projections | None, tuple[IntArray, ...]]:
+        """Draw the projections of tree t and bin the rows by them."""
+        if not len(self.projected.by_column):
+            return None, ()
+        projections = draw_projections(self.learner.seed, t, len(self.projected.by_column), self.statistics)
+        by_row, by_column = self.projected.by_row, self.projected.by_column
+        bin_projections(self.filled, projections, self.rows.threads, by_row, by_column)
+        return projections, (by_row, by_column)
+
+
+def choose_direction(seed: int, t: int, n_scores: int) -> FloatArray:
+    """Draw the direction along which the gradients of several scores are summed: balanced signs, others each round.
+
+    Gradients of classes add up to zero, so signs that are all the same would find no split.
+
+    >>> choose_direction(0, 0, 4).sum()
+    np.float32(0.0)
+    """
+    if n_scores == 1:
+        return np.ones(1, dtype=np.float32)
+    key = mix_bits(np.array([seed], dtype=np.uint64)) + np.uint64(t)
+    order = np.argsort(mix_bits(mix_bits(key) + np.arange(n_scores, dtype=np.uint64)), kind="stable")
+    signs = np.where(np.arange(n_scores) % 2, -1.0, 1.0)[order]
+    return np.asarray(signs - signs.mean(), dtype=np.float32)
