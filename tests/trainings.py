@@ -38,9 +38,15 @@ def train_rounds(data: tuple[Any, ...], rounds: int, parameters: Parameters, **o
 def arrays_of(model: Model | Training) -> dict[str, Any]:
     """The start, the heads, and what the learner stores of its partitions."""
     ensemble = model.ensemble if isinstance(model, Model) else model.ensemble()
+    heads = np.concatenate([*(step.head for step in ensemble.steps), np.zeros((0, ensemble.n_scores))])
     partitions = ensemble.learner.pack([step.partition for step in ensemble.steps])
     linear = {} if ensemble.linear is None else {"weights": ensemble.linear.weights}
-    return {"start": ensemble.start.constant, "heads": ensemble.heads, **linear, **partitions}
+    return {
+        "start": ensemble.start.constant,
+        "heads": heads,
+        **linear,
+        **partitions,
+    }
 
 
 def assert_same_model(a: Any, b: Any) -> None:

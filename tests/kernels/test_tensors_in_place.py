@@ -19,6 +19,8 @@ from gbun.devices import Device, TorchDevice
 from gbun.kernels import batches, costs, placement
 from gbun.kernels.batches import BatchCapacity, Batches
 from gbun.kernels.portable import device_id_words, id_words
+from gbun.learners import NetworkLearner
+from gbun.networks import Family
 from gbun.scored_rows import scale as scale_features
 from tests.kernels.test_batches import ON_TORCH, allocations, as_tensor, copies_as_a_gpu_would, data_of
 
@@ -29,7 +31,8 @@ ON_DEVICE = TorchDevice("torch:cpu")
 def make_batches(tensor, scale):
     features, schema = ingest.ingest(tensor, tensors=True)
     scaling = fit_scaling(scale, features, np.ones(features.n_rows), Solo(), schema)
-    return Batches(scale_features(features, scaling, ON_DEVICE), ON_DEVICE, BatchCapacity(64, 500), resident=True)
+    scaled = scale_features(features, scaling, ON_DEVICE, NetworkLearner(Family(0, 16)), None)
+    return Batches(scaled, ON_DEVICE, BatchCapacity(64, 500), resident=True)
 
 
 @pytest.fixture

@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     for use in (gbun.train, gbun.cv, lambda params, data, n, learner: gbun.plan(params, data, learner=learner)):
         with pytest.raises(ValueError, match=r"learner must be a gbun\.learners\.Learner or None, got str"):
             use({}, (X, Y), 2, learner="random cuts")
-    with pytest.raises(ValueError, match=r"learner differs from init_model's: got 'random_cuts' .*expected 'network'"):
+    with pytest.raises(ValueError, match=r"learner differs from init_model's: got 'random_cuts' .*expected 'mixed'"):
         train(2, init_model=gbun.train({}, (X, Y), 1))
     pytest.importorskip("torch")
     with pytest.raises(ValueError, match="device='cpu' only"):

@@ -162,7 +162,7 @@ def test_gbuns_point_is_its_defaults():
     point = default_point("gbun", Task("accuracy", 4, 1, len(y)))
     explicit = {**point, "n_neurons": 16 * point.pop("groups"), "n_estimators": 3}
     explicit.pop("groups", None)
-    as_it_comes = GBUNClassifier(n_estimators=3).fit(X, y).predict_proba(X)
+    as_it_comes = GBUNClassifier(n_estimators=3, learner="network").fit(X, y).predict_proba(X)
     assert np.array_equal(GBUNClassifier(**explicit).fit(X, y).predict_proba(X), as_it_comes)
 
 

@@ -1,0 +1,192 @@
+"""Trees, and trees and networks in turn, as learners."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gbun
+from gbun.callbacks import Callback, Checkpoint
+from gbun.collectives.threads import in_threads
+from gbun.learners import MixedLearner, TreeLearner
+from gbun.learners.tree import choose_direction
+from tests.trainings import assert_same_model
+
+KINDS = ["tree", "mixed"]
+rng = np.random.default_rng(0)
+X = rng.normal(size=(900, 6)).astype(np.float32)
+X[:, 4] = rng.integers(0, 3, 900)
+X[rng.random(X.shape) < 0.05] = np.nan
+SIGNAL = np.nan_to_num(X[:, 0]) * np.nan_to_num(X[:, 1]) + np.nan_to_num(X[:, 2]) + (X[:, 4] == 1)
+TARGETS = {
+    "squared_error": SIGNAL,
+    "huber": SIGNAL,
+    "quantile": SIGNAL,
+    "poisson": rng.poisson(np.exp(0.3 * SIGNAL)),
+    "gamma": np.exp(0.5 * SIGNAL),
+    "tweedie": np.maximum(SIGNAL, 0.0),
+    "multi_squared_error": np.column_stack([SIGNAL, -SIGNAL]),
+    "logistic": SIGNAL > 0.2,
+    "softmax": np.digitize(SIGNAL, [-0.5, 0.5, 1.0]),
+    "multi_logistic": np.column_stack([SIGNAL > 0, SIGNAL > 0.5]).astype(int),
+}
+
+
+def train(kind, objective="logistic", rounds=8, rows=slice(None), weight=None, options=(), **params):
+    params = {"learner": kind, "objective": objective, "n_jobs": 1, "n_neurons": 16} | params
+    params = {name: value for name, value in params.items() if kind == "mixed" or name != "n_neurons"}
+    data = X[rows], TARGETS[objective][rows], None if weight is None else weight[rows]
+    return gbun.train(params, data, rounds, **dict(options))
+
+
+def baseline(objective):
+    """The loss of the start."""
+    return train("tree", objective, rounds=0)
+
+
+@pytest.mark.parametrize("objective", TARGETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_objective_is_learnt(kind, objective):
+    y, model, start = TARGETS[objective], train(kind, objective, 40), baseline(objective)
+    loss = [
+        m.ensemble.objective.loss(y.astype(float), m.decision_function(X).reshape(len(X), -1)).mean()
+        for m in (model, start)
+    ]
+    assert loss[0] < 0.9 * loss[1]
+
+
+@pytest.mark.parametrize("objective", ["logistic", "squared_error", "softmax"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_and_workers_change_no_tree(kind, objective):
+    weight = rng.integers(0, 4, len(X)) / 2.0
+    wanted = train(kind, objective, weight=weight)
+    assert_same_model(train(kind, objective, weight=weight, n_jobs=3), wanted)
+    for size in (2, 3, 7):
+        owner = rng.integers(0, size, len(X)) * (rng.random(len(X)) < 0.7)  # the first has most, the last few
+        owner[owner == size - 2] = 0  # one has no rows
+
+        def work(collective, owner=owner):
+            rows = np.flatnonzero(owner == collective.rank)
+            return train(kind, objective, rows=rows, weight=weight, options={"collective": collective})
+
+        for model in in_threads(size, work):
+            for found, step in zip(model.ensemble.steps[:3], wanted.ensemble.steps, strict=False):
+                for name, array in vars(step.partition.tree).items():
+                    np.testing.assert_array_equal(getattr(found.partition.tree, name), array)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_are_saved_continued_and_resumed(kind, tmp_path):
+    path, whole = tmp_path / "m.gbun", train(kind, "softmax", 9)
+    train(kind, "softmax", 5).save_model(path)
+    loaded = gbun.load_model(path)
+    np.testing.assert_array_equal(loaded.decision_function(X), whole.decision_function(X, n_rounds=5))
+    assert_same_model(train(kind, "softmax", 4, options={"init_model": path}), whole)
+
+    class Stop(Callback):
+        def after_round(self, training, report):
+            if report.round == 6:
+                raise KeyboardInterrupt
+            return False
+
+    checkpoint = tmp_path / "c.gbun"
+    with pytest.raises(KeyboardInterrupt):
+        train(kind, "softmax", 9, options={"callbacks": [Checkpoint(checkpoint, 2), Stop()]})
+    assert_same_model(train(kind, "softmax", 9, options={"resume": checkpoint}), whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prediction_is_that_of_training_and_of_each_row(kind):
+    seen = []
+
+    class Scores(Callback):
+        def after_round(self, training, report):
+            seen.append(training.rows.current_scores()[:, 0].copy())
+            return False
+
+    model = train(kind, rounds=6, options={"callbacks": [Scores()]})
+    found = model.decision_function(X)
+    np.testing.assert_array_equal(found, seen[-1])
+    np.testing.assert_array_equal([model.decision_function(X[i : i + 1])[0] for i in range(40)], found[:40])
+    np.testing.assert_array_equal(list(model.staged_decision_function(X))[-1], found)
+
+
+def test_missing_values_are_learnt(tmp_path):
+    x = rng.normal(size=(600, 2))
+    x[rng.random(600) < 0.3, 0] = np.nan
+    y = np.isnan(x[:, 0])
+    model = gbun.train({"learner": "tree", "objective": "logistic"}, (x, y), 20)
+    assert (model.predict(x) == y).all()
+    assert any(np.isinf(step.partition.tree.threshold).any() for step in model.ensemble.steps)  # missing against others
+    model.save_model(tmp_path / "m.gbun")
+    np.testing.assert_array_equal(gbun.load_model(tmp_path / "m.gbun").predict(x), y)
+
+
+def test_one_column_functions_are_learnt():
+    x = rng.normal(size=(500, 1))
+    for y in (x[:, 0], x[:, 0] ** 2, np.sin(2 * x[:, 0])):
+        model = gbun.train({"learner": "tree", "min_leaf_rows": 1}, (x, y), 200, task="regression")
+        assert 1 - np.mean((model.predict(x) - y) ** 2) / y.var() > 0.99
+
+
+def test_rows_of_weight_zero_change_nothing():
+    weight = (rng.random(len(X)) < 0.6).astype(float)
+    kept = np.flatnonzero(weight)
+    found, wanted = train("tree", weight=weight), train("tree", rows=kept)
+    np.testing.assert_allclose(found.decision_function(X), wanted.decision_function(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("params", "rows", "message"),
+    [
+        ({"n_neurons": 16}, X, "n_neurons=16 is a parameter of networks"),
+        ({"device": "torch:cpu"}, X, "learner='tree' is computed on device='cpu' only"),
+        ({}, [{"a": 1.0}] * len(X), "learner='tree' splits dense columns, X has none"),
+        ({"n_leaves": 1}, X, "n_leaves must be"),
+        ({"learner": "trees"}, X, "learner must be one of"),
+        ({"learner": "network", "n_leaves": 9}, X, "n_leaves=9 is a parameter of trees"),
+    ],
+)
+def test_bad_input_is_refused(params, rows, message):
+    with pytest.raises(ValueError, match=message):
+        gbun.train({"learner": "tree", "objective": "logistic"} | params, (rows, SIGNAL > 0), 3)
+
+
+def test_a_forged_tree_is_refused():
+    learner = TreeLearner(seed=0, n_columns=6)
+    partitions = [step.partition for step in train("tree", n_leaves=31, n_projections=24).ensemble.steps]
+    arrays = dict(learner.pack(partitions))
+    assert len(learner.unpack(arrays, range(8))) == 8
+    forged = {
+        "column": arrays["column"] + 6,
+        "left": np.zeros_like(arrays["left"]),
+        "right": arrays["right"] + 1000,
+        "n_leaves": arrays["n_leaves"] + 1,
+        "fill": arrays["fill"][:3],
+        "threshold": arrays["threshold"].astype(float),
+    }
+    for name, array in forged.items():
+        with pytest.raises(ValueError, match=r"."):
+            learner.unpack(arrays | {name: array}, range(8))
+
+
+def test_parameters_are_written_and_read():
+    for kind in (TreeLearner, MixedLearner):
+        learner = train("tree" if kind is TreeLearner else "mixed", rounds=0).ensemble.learner
+        assert isinstance(learner, kind)
+        assert kind.from_parameters(json.loads(json.dumps(learner.parameters())), 6) == learner
+    with pytest.raises(ValueError, match="n_columns must be the schema's"):
+        TreeLearner.from_parameters(TreeLearner(0, 5).parameters(), 6)
+    with pytest.raises(ValueError, match="n_leaves must be an integer"):
+        TreeLearner.from_parameters(replace(TreeLearner(0, 6), n_leaves=1).parameters(), 6)
+
+
+def test_directions_are_balanced():
+    for C in (2, 3, 7, 100):
+        d = choose_direction(0, 5, C)
+        assert abs(float(d.sum())) < 1e-4
+        assert (np.abs(d) > 0).all()
+    assert not np.array_equal(choose_direction(0, 1, 50), choose_direction(0, 2, 50))
