@@ -191,7 +191,10 @@ def cases(draw, families=tuple(FORMS), objectives=tuple(OBJECTIVES), learners=Tr
         "learning_rate": draw(st.sampled_from([0.1, 0.5])),
         "random_state": draw(st.integers(0, 2**63 - 1)),
     }
-    if learner is None:
+    part = draw(st.sampled_from(["network", "tree", "mixed"])) if learners and family == "dense" else "network"
+    if learner is None and part != "network":
+        params |= {"learner": part, "n_leaves": draw(st.integers(2, 40)), "n_projections": draw(st.integers(0, 5))}
+    if learner is None and part == "network":
         params |= {
             "n_neurons": draw(st.sampled_from([2, 5, 16, 32])),
             "density": draw(st.sampled_from([None, 0.1, 0.5, 1.0])),

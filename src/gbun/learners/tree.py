@@ -86,7 +86,8 @@ class TreePartition(Partition):
         if features.raw is None or features.raw.shape[1] != len(self.fill):
             shape = "no dense columns" if features.raw is None else f"{features.raw.shape[1]} dense columns"
             raise ValueError(f"trees of this model split {len(self.fill)} dense columns, X has {shape}")
-        return np.asarray(features.raw)
+        X = np.asarray(features.raw)  # kernels are compiled for two dtypes and one layout
+        return np.ascontiguousarray(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
 
 
 @register_learner
