@@ -36,6 +36,10 @@ def memory(name):
 
 params = {"n_neurons": 32, "n_jobs": 2, "scale": "none" if kind.startswith("unscaled") else "auto", "random_state": 0}
 params |= {"init": "constant"} if "constant" in kind else {}
+if kind.startswith("trees"):
+    params |= {"learner": "mixed" if "networks" in kind else "tree"}
+    if "networks" not in kind:
+        del params["n_neurons"]
 params |= {} if way == "folds" else {"n_estimators": 3}
 params |= {"early_stopping_rounds": 2, "refit": way == "trial"} if way in ("trial", "first training") else {}
 
@@ -85,13 +89,14 @@ COPIES = ["trial", "first training", "folds", "cv"]
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's count of peak memory")
-@pytest.mark.parametrize("share", [1.0, 1.6])
 @pytest.mark.parametrize(
-    ("kind", "way"),
-    [(kind, "all rows") for kind in ["dense", "unscaled", "classes", "sparse", "sparse, constant"]]
-    + [(kind, way) for kind in ["dense", "sparse"] for way in COPIES]
-    + [("unscaled, narrow", "trial"), ("unscaled, narrow", "auc")]
-    + [("outputs", way) for way in ["all rows", "evaluation", "trial"]],
+    ("kind", "way", "share"),
+    [(kind, "all rows", 1.0) for kind in ["dense", "unscaled", "classes", "sparse", "sparse, constant"]]
+    + [(kind, "all rows", 1.6) for kind in ["dense", "sparse"]]
+    + [(kind, way, 1.0) for kind in ["dense", "sparse"] for way in COPIES]
+    + [("unscaled, narrow", "trial", 1.0), ("unscaled, narrow", "auc", 1.0)]
+    + [("outputs", way, 1.0) for way in ["all rows", "evaluation", "trial"]]
+    + [("trees", "all rows", 1.0), ("trees and networks", "trial", 1.0)],
 )
 def test_training_keeps_to_its_budget(kind, way, share):
     done = subprocess.run(

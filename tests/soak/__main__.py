@@ -141,7 +141,7 @@ def draw(samples: Sequence[Sample], path: Path) -> None:
             points = [(m, s[name] and s[name] / unit) for m, s in zip(minutes, samples, strict=True)]
             report.plot_line(ax, points, "-", colour, name)
         ax.set_ylabel(label)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.15 * ax.get_ylim()[1])
         ax.legend(loc="lower right")
     ax.set_xlabel("minutes")
     report.save(figure, path)
