@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from itertools import islice
@@ -72,8 +73,12 @@ def test_a_job_that_leaks_is_found(tmp_path, monkeypatch):
         objects.append([object() for _ in range(4000)])
         return np.zeros(1)
 
-    samples = list(islice(soak([leak], [], tmp_path), 4 * PERIOD))
-    released.set()
+    gc.freeze()  # what was there before need not be looked at in each of a hundred collections
+    try:
+        samples = list(islice(soak([leak], [], tmp_path), 4 * PERIOD))
+    finally:
+        gc.unfreeze()
+        released.set()
     for thread, file in zip(threads, files, strict=True):
         thread.join()
         file.close()
