@@ -171,7 +171,9 @@ def _read_csv(path: Path, text: Collection[str], share: Share) -> pd.DataFrame:
 def _parse_csv(path: Path, stream: IO[bytes], pandas: Any, separator: str, text: Collection[str]) -> pd.DataFrame:
     # open_content explains a truncated archive.
     try:
-        frame: pd.DataFrame = pandas.read_csv(stream, sep=separator, low_memory=False, dtype=dict.fromkeys(text, str))
+        # pandas' own conversion reads outside its tables where an exponent has ten digits; Python's is exact.
+        options = {"low_memory": False, "float_precision": "round_trip"}
+        frame: pd.DataFrame = pandas.read_csv(stream, sep=separator, dtype=dict.fromkeys(text, str), **options)
     except ContentTooLargeError:
         raise
     except ValueError as error:
