@@ -40,7 +40,8 @@ class Model:
 
     def __repr__(self) -> str:
         e, d = self.ensemble, self.description
-        unit = "neurons" if e.learner.family is not None else f"outputs ({e.learner.kind})"
+        is_network = e.learner.family is not None and not e.learner.splits_columns
+        unit = "neurons" if is_network else f"outputs ({e.learner.kind})"
         return (
             f"<gbun.Model: {d.task}, objective {e.objective.name}, "
             f"{'' if e.linear is None else 'a linear start and '}{e.n_rounds} rounds of {e.learner.n_outputs} "
