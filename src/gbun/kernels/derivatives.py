@@ -55,3 +55,15 @@ def fill_softmax(y: Any, scores: Any, weight: Any, least: Any, g: Any, h: Any) -
             h[i, c] = w * freedom * max(q * (one - q), np.float32(least))
             g[i, c] = w * q
         g[i, int(y[i])] -= w
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def sum_along(g: Any, h: Any, direction: Any, one_g: Any, one_h: Any) -> None:
+    """one_g = g'd, one_h = d'Hd of each row, summed from the first score to the last: not in BLAS's order."""
+    for i in range(g.shape[0]):
+        slope = curvature = np.float32(0.0)
+        for c in range(g.shape[1]):
+            d = direction[c]
+            slope += g[i, c] * d
+            curvature += h[i, c] * (d * d)
+        one_g[i], one_h[i] = slope, curvature

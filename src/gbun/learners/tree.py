@@ -19,6 +19,7 @@ from gbun.checks import check_array, check_names, integer, number, one_of, recor
 from gbun.collectives import Collective
 from gbun.data.features import Features
 from gbun.dtypes import FloatArray, IntArray
+from gbun.kernels.derivatives import sum_along
 from gbun.kernels.interface import NormalEquations
 from gbun.kernels.sampling import mix_bits, row_keys
 from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partition, Step, register_learner
@@ -208,6 +209,7 @@ class TreeFitter:
         )
         C = rows.current_scores().shape[1]
         self.one_leaf = np.zeros(len(X), dtype=np.uint8)
+        self.one_g, self.one_h = (np.empty(len(X) if C > 1 else 0, dtype=np.float32) for _ in range(2))
         self.g, self.h = (np.empty((len(X), C), dtype=np.float32) for _ in range(2))
 
     def fit_round(self, t: int) -> FittedRound[TreePartition]:
@@ -216,14 +218,17 @@ class TreeFitter:
         g, h, C = self.g, self.h, self.g.shape[1]
         self.rows.current_scores()
 
+        # one number a row to split on: the gradient along a direction d of all scores, and its curvature d'Hd
+        d = choose_direction(learner.seed, t, C)
+        one_g, one_h = (g[:, 0], h[:, 0]) if C == 1 else (self.one_g, self.one_h)
+
         def fill(at: slice) -> None:
             self.rows.fill_leaf_derivatives(at, g[at], h[at])
+            if C > 1:
+                sum_along(g[at], h[at], d, one_g[at], one_h[at])
 
         blocks = [slice(i, min(i + ROWS_AT_A_TIME, len(g))) for i in range(0, len(g), ROWS_AT_A_TIME)]
         threads.run(fill, blocks)
-        # one number a row to split on: the gradient along a direction d of all scores, and its curvature d'Hd
-        d = choose_direction(learner.seed, t, C)
-        one_g, one_h = (g[:, 0], h[:, 0]) if C == 1 else (g @ d, h @ (d * d))
         projections, projected = self._draw(t)
         penalty = learner.reg_lambda
         if learner.reg_form == "relative":
@@ -255,8 +260,8 @@ def choose_direction(seed: int, t: int, n_scores: int) -> FloatArray:
 
     Gradients of classes add up to zero, so signs that are all the same would find no split.
 
-    >>> choose_direction(0, 0, 4).sum()
-    np.float32(0.0)
+    >>> float(choose_direction(0, 0, 4).sum())
+    0.0
     """
     if n_scores == 1:
         return np.ones(1, dtype=np.float32)
