@@ -2,6 +2,9 @@
 
 Trees take a small part of the time of a network's round, so arrays of temporary results would be most of it. Scores,
 targets and weights are float64, n x C and n; results are n x C.
+
+Newton's step of a leaf whose rows are classified with certainty, but one wrongly, would be of any length. So the Hessian
+of a row is at least `share` times the size of its gradient, and no leaf steps farther than 1 / share.
 """
 
 from __future__ import annotations
@@ -14,16 +17,18 @@ import numpy as np
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_logistic(y: Any, scores: Any, weight: Any, least: Any, g: Any, h: Any) -> None:
-    """g = w (q - y), h = w max(q (1 - q), least), q = 1 / (1 + e^-s), of each score; y is (n, C)."""
+def fill_logistic(y: Any, scores: Any, weight: Any, least: Any, share: Any, g: Any, h: Any) -> None:
+    """g = w (q - y), h = w max(q (1 - q), share |q - y|, least), q = 1 / (1 + e^-s), of each score; y is (n, C)."""
+    least_h, least_share = np.float32(least), np.float32(share)
     for i in range(scores.shape[0]):
         w = np.float32(weight[i])
         for c in range(scores.shape[1]):
             s = np.float32(scores[i, c])
             e = math.exp(-abs(s))  # at most 1: neither side overflows
             q = (np.float32(1.0) if s >= np.float32(0.0) else e) / (np.float32(1.0) + e)
-            g[i, c] = w * (q - np.float32(y[i, c]))
-            h[i, c] = w * max(q * (np.float32(1.0) - q), np.float32(least))
+            slope = q - np.float32(y[i, c])
+            g[i, c] = w * slope
+            h[i, c] = w * max(q * (np.float32(1.0) - q), least_share * abs(slope), least_h)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -36,9 +41,10 @@ def fill_squared_error(y: Any, scores: Any, weight: Any, g: Any, h: Any) -> None
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_softmax(y: Any, scores: Any, weight: Any, least: Any, g: Any, h: Any) -> None:
-    """g_c = w (q_c - 1[y = c]), h_c = w C / (C - 1) max(q_c (1 - q_c), least), q = softmax(s)."""
+def fill_softmax(y: Any, scores: Any, weight: Any, least: Any, share: Any, g: Any, h: Any) -> None:
+    """g_c = w d_c, d_c = q_c - 1[y = c], h_c = w C / (C - 1) max(q_c (1 - q_c), share |d_c|, least), q = softmax(s)."""
     C = scores.shape[1]
+    least_h, least_share = np.float32(least), np.float32(share)
     one, freedom = np.float32(1.0), np.float32(C / (C - 1.0))
     for i in range(scores.shape[0]):
         highest = scores[i, 0]
@@ -52,9 +58,9 @@ def fill_softmax(y: Any, scores: Any, weight: Any, least: Any, g: Any, h: Any) -
         w, factor = np.float32(weight[i]), one / total
         for c in range(C):
             q = g[i, c] * factor
-            h[i, c] = w * freedom * max(q * (one - q), np.float32(least))
-            g[i, c] = w * q
-        g[i, int(y[i])] -= w
+            slope = q - one if c == int(y[i]) else q
+            h[i, c] = w * freedom * max(q * (one - q), least_share * abs(slope), least_h)
+            g[i, c] = w * slope
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

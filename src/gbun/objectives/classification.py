@@ -14,7 +14,8 @@ from gbun.kernels import derivatives
 from gbun.objectives.base import Objective, Scores, as_columns, weighted_mean
 
 MIN_CURVATURE = 0.05  # see Softmax
-LEAST_LEAF_CURVATURE = 0.01  # where a class is rare, q (1 - q) is small, and a leaf that has it would overshoot
+LEAF_SHARE = 0.2  # see gbun.kernels.derivatives
+LEAST_CLASS_CURVATURE = 1e-3  # of each class of a leaf: scores of rare classes do not fall beyond recall
 LEAST_CURVATURE = 1e-6  # of a row that is classified with certainty
 MIN_PROBABILITY = 1e-12  # a class that no row has would start at -infinity
 
@@ -42,7 +43,7 @@ class Logistic(Objective):
     def fill_leaf_derivatives(
         self, y: FloatArray, scores: FloatArray, weight: FloatArray, g: FloatArray, h: FloatArray
     ) -> None:
-        derivatives.fill_logistic(as_columns(y), scores, weight, LEAST_LEAF_CURVATURE, g, h)
+        derivatives.fill_logistic(as_columns(y), scores, weight, LEAST_CURVATURE, LEAF_SHARE, g, h)
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         mean = weighted_mean(as_columns(y), weight, collective).clip(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
@@ -138,7 +139,7 @@ class Softmax(_MaybeSharedHessian):
     def fill_leaf_derivatives(
         self, y: FloatArray, scores: FloatArray, weight: FloatArray, g: FloatArray, h: FloatArray
     ) -> None:
-        derivatives.fill_softmax(y, scores, weight, LEAST_LEAF_CURVATURE, g, h)
+        derivatives.fill_softmax(y, scores, weight, LEAST_CLASS_CURVATURE, LEAF_SHARE, g, h)
 
     def derivatives_along(self, y: Array, scores: Scores, weight: Array, direction: Array) -> Array:
         # g'd = (mean of d under q) - d_y;  d'(diag(q) - qq')d = variance of d under q
