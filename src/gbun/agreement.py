@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 from gbun.checks import brief, integer, one_of, optional, parse_strict_json, record, rule, strings
 from gbun.collectives import Collective, Solo, WorkerError
 from gbun.data import frames
+from gbun.data.declared import resolve_declared
 from gbun.data.features import Features, Schema
 from gbun.data.ingest import NO_COLUMNS_REASON, conform, empty_features, ingest, is_empty
 from gbun.data.tensors import to_matrix
@@ -27,6 +28,7 @@ MAX_ERROR_LENGTH = 1000  # characters of an error that are sent to other workers
 MAX_RANKS_LISTED = 8
 KIND_NAMES = {
     "array": "an array",
+    "columns": "a dense array",
     "sparse": "a sparse matrix",
     "frame": "a data frame",
     "names": "a list of dicts",
@@ -168,17 +170,27 @@ class ShareForm:
     missing: list[bool] = field(default_factory=list)
 
 
-def ingest_share(X: Any, collective: Collective = SINGLE_WORKER, tensors: bool = False) -> tuple[Features, Schema]:
-    """Return the features of this worker's rows, and the schema of the rows of all workers."""
+def ingest_share(
+    X: Any, collective: Collective = SINGLE_WORKER, tensors: bool = False, declared: Any = None
+) -> tuple[Features, Schema]:
+    """Return the features of this worker's rows, and the schema of the rows of all workers.
+
+    `declared` is the parameter categorical_features.
+    """
     if collective.size == 1:  # a share may be empty where others are not; all rows are held to `ingest`'s rules
-        return ingest(X, tensors=tensors)
-    X, local, form = run_or_raise_everywhere(collective, lambda: _read_share(X, tensors))
-    merged = decide_at_root(collective, asdict(form), _merge_forms)
+        return ingest(X, tensors=tensors, declared=declared)
+    X, local, form = run_or_raise_everywhere(collective, lambda: _read_share(X, tensors, declared))
+    merged = decide_at_root(collective, asdict(form), lambda messages: _merge_forms(messages, declared))
     if merged is None:  # no row of any worker tells its kind: a worker that has rows raises
-        run_or_raise_everywhere(collective, lambda: None if is_empty(X) else ingest(X, tensors=tensors))
+        run_or_raise_everywhere(
+            collective, lambda: None if is_empty(X) else ingest(X, tensors=tensors, declared=declared)
+        )
         raise ValueError(f"X has no columns{NO_COLUMNS_REASON}")
     names = None if merged["names"] is None else tuple(merged["names"])
     schema = Schema(merged["kind"], merged["n_columns"], names, tuple(merged["categorical"]))
+    if names is not None:
+        chosen = resolve_declared(declared, len(names), names)
+        schema = replace(schema, declared=tuple(names[j] for j in chosen))
 
     def conform_local() -> Features:
         if is_empty(X):
@@ -217,18 +229,19 @@ def conform_share(
     return features
 
 
-def _read_share(X: Any, tensors: bool) -> tuple[Any, tuple[Features, Schema] | None, ShareForm]:
+def _read_share(X: Any, tensors: bool, declared: Any) -> tuple[Any, tuple[Features, Schema] | None, ShareForm]:
     """Return X, its features and schema read without the other shares (None if no row tells its kind), its form."""
     given, X = X, to_matrix(X, tensors)
     silent = isinstance(X, (list, tuple)) and all(isinstance(row, (dict, list, tuple)) and not row for row in X)
     if silent or is_empty(X):
         return X, None, ShareForm(0 if is_empty(X) else len(X), columns=_sparse_width(X) or 0)
-    features, schema = local = ingest(given, tensors=tensors, is_shard=True)
+    features, schema = local = ingest(given, tensors=tensors, is_shard=True, declared=declared)
     if schema.kind in ("names", "tokens"):
         return X, local, ShareForm(features.n_rows, schema.kind)
     columns = int(schema.n_columns or 0)
     if schema.names is None:
-        return X, local, ShareForm(features.n_rows, "sparse" if features.dense is None else "array", columns)
+        kind = "sparse" if (schema.kind, features.dense) == ("array", None) else schema.kind
+        return X, local, ShareForm(features.n_rows, kind, columns)
     categorical = [name in schema.categorical for name in schema.names]
     missing = frames.find_missing_columns(X)
     return X, local, ShareForm(features.n_rows, "frame", columns, list(schema.names), categorical, missing)
@@ -240,7 +253,7 @@ def _sparse_width(X: Any) -> int | None:
     return int(shape[1]) if issparse(X) else None
 
 
-def _merge_forms(messages: list[Any]) -> dict[str, Any] | None:
+def _merge_forms(messages: list[Any], declared: Any = None) -> dict[str, Any] | None:
     """Return the schema of all shares, and whether they have dense columns; None if no row tells its kind."""
     forms = [ShareForm(**FORM(f"the form of rank {rank}", message)) for rank, message in enumerate(messages)]
     if any(not len(form.names or ()) == len(form.categorical) == len(form.missing) for form in forms):
@@ -265,8 +278,10 @@ def _merge_forms(messages: list[Any]) -> dict[str, Any] | None:
     n_columns = max(form.columns for form in forms) if "sparse" in kinds else next(iter(columns))
     if n_columns == 0:
         raise ValueError(f"X has no columns{NO_COLUMNS_REASON}")
+    if "columns" in kinds:
+        categorical = [str(j) for j in resolve_declared(declared, n_columns, None)]
     return {
-        "kind": "frame" if categorical else "array",
+        "kind": "columns" if "columns" in kinds else "frame" if categorical else "array",
         "n_columns": n_columns,
         "names": names,
         "categorical": categorical,

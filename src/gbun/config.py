@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gbun.ranges import Anything, Choice, DeviceName, Flag, Interval, Range, Scale, Size
+from gbun.ranges import Anything, Choice, Columns, DeviceName, Flag, Interval, Range, Scale, Size
 
 OBJECTIVE_NAMES = (
     *("auto", "squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"),
@@ -153,6 +153,13 @@ class Parameters:
         "largest, 'idf' inverse document frequency, 'unit' rows of length 1. 'auto': 'standard' for dense columns, "
         "'log+idf+unit' for counts and words, 'none' for one-hot columns and rows of length 1, 'max_abs' for other "
         "sparse numbers.",
+    )
+    categorical_features: Any = parameter(
+        "from_dtype",
+        Columns(),
+        "Columns of numbers that hold categories. 'from_dtype' or None: of a data frame, the columns of strings and "
+        "categories, which always do; of an array none. Trees split them by category, networks see each category as a "
+        "feature.",
     )
     network: str = parameter(
         "auto",
@@ -333,6 +340,8 @@ def printable_parameters(parameters: Parameters) -> dict[str, Any]:
 
 def to_printable(value: Any) -> Any:
     """Return a parameter's value as a file can hold it; of a function or a generator, its name in <>."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [to_printable(item) for item in value]
     if isinstance(value, np.generic):

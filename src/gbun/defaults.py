@@ -55,17 +55,16 @@ def make_family(
 def choose_kinds(parameters: Parameters, features: Features, schema: Schema, n_scores: int) -> list[str]:
     """Return the kinds of learners that parameters allow, those first that suit these features best.
 
-    Trees split dense columns; networks see all features. A parameter that only networks have asks for networks. Many
-    scores have one Hessian in a network, and a sum each in every leaf.
+    Trees split dense columns and those of categories; networks see all features. A parameter that only networks have
+    asks for networks. Many scores have one Hessian in a network, and a sum each in every leaf.
     """
     if parameters.learner != "auto":
         return [parameters.learner]
     networks_only = any(getattr(parameters, name) is not None for name in NETWORK_PARAMETERS)
-    if schema.n_columns in (None, len(schema.categorical)) or parameters.device != "cpu" or networks_only:
+    has_columns = features.dense is not None or schema.categorical
+    if not has_columns or parameters.device != "cpu" or networks_only or n_scores > MAX_TREE_SCORES:
         return ["network"]
-    if features.dense is None or n_scores > MAX_TREE_SCORES:
-        return ["network"]
-    return ["mixed"] if features.sparse is not None else ["mixed", "tree"]
+    return ["mixed", "tree"]
 
 
 def choose_n_leaves(n_rows: int, n_scores: int) -> int:

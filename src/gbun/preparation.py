@@ -12,8 +12,9 @@ import numpy as np
 
 from gbun.boosting import Evaluation, Setup, Training
 from gbun.collectives import can_overlap
-from gbun.config import printable_parameters
+from gbun.config import printable_parameters, to_printable
 from gbun.data.buckets import Buckets, choose_buckets
+from gbun.data.declared import FROM_DTYPE, is_declaration
 from gbun.data.features import Shard
 from gbun.data.ingest import describe_difference
 from gbun.data.scaled_columns import ScaledColumns
@@ -219,7 +220,7 @@ def make_learner(kind: str, problem: Problem) -> AnyLearner:
 def make_tree_learner(problem: Problem) -> TreeLearner:
     """Return the trees that parameters and rows ask for."""
     parameters, schema = problem.parameters, problem.schema
-    if problem.shard.features.dense is None:
+    if problem.shard.features.dense is None and not schema.categorical:
         raise ValueError(f"learner={parameters.learner!r} splits dense columns, X has none; use learner='network'")
     if parameters.device != "cpu":
         raise ValueError(f"learner={parameters.learner!r} is computed on device='cpu' only, got {parameters.device!r}")
@@ -232,6 +233,7 @@ def make_tree_learner(problem: Problem) -> TreeLearner:
         n_projections=parameters.n_projections,
         reg_lambda=float(parameters.reg_lambda),
         reg_form=parameters.reg_form,
+        n_categories=len(schema.categorical),
     )
 
 
@@ -395,6 +397,7 @@ def replay(training: Training, initial: Ensemble) -> Training:
 LEARNER_PARAMETERS = (
     "learner", "n_leaves", "min_leaf_rows", "n_projections", "n_neurons", "temperature", "temperature_doublings",
     "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits",
+    "categorical_features",
 )  # fmt: skip
 
 
@@ -418,6 +421,11 @@ def check_continuation(problem: Problem, initial: Model, source: str) -> None:
     if source == "resume":
         check_checkpoint(problem, initial)
     check_unused_parameters(parameters, e.learner)
+    stored = initial.description.parameters.get("categorical_features", FROM_DTYPE)
+    if is_declaration(parameters.categorical_features) and stored != to_printable(parameters.categorical_features):
+        raise ValueError(
+            f"categorical_features={parameters.categorical_features!r} differs from {source}'s {stored!r}; leave it out"
+        )
     given, known = ((each.kind, each.parameters()) for each in (problem.learner or e.learner, e.learner))
     if given != known:
         raise ValueError(

@@ -139,7 +139,7 @@ def read_problem(
     decide_at_root(collective, list(evals), _check_same_sets)
     tensors = parameters.device != "cpu"
     if initial is None:
-        features, schema = ingest_share(dataset.X, collective, tensors)
+        features, schema = ingest_share(dataset.X, collective, tensors, parameters.categorical_features)
         target = make_target(parameters, dataset.y, task, collective=collective)
     else:
         schema, dense = initial.description.schema, initial.ensemble.scaling.dense is not None

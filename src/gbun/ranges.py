@@ -168,6 +168,32 @@ class DeviceName:
         return f"; use {str(value)!r}" if not self.admits(value) and self.admits(str(value)) else ""
 
 
+class Columns:
+    """Columns of X: their numbers, their names, or a flag for each."""
+
+    optional = True
+
+    def __str__(self) -> str:
+        return "'from_dtype', a list of numbers or of names of columns, a flag for each column, or None"
+
+    def admits(self, value: object) -> bool:
+        if value is None or isinstance(value, str):
+            return value in (None, "from_dtype")
+        if not (isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim == 1)):
+            return False
+        kinds = {_kind_of_column(item) for item in value}
+        return len(kinds) <= 1 and "" not in kinds
+
+
+def _kind_of_column(item: object) -> str:
+    """Return how an item names a column; an empty string where it does not."""
+    if isinstance(item, (bool, np.bool_)):
+        return "flag"
+    if isinstance(item, numbers.Integral):
+        return "number"
+    return "name" if isinstance(item, str) else ""
+
+
 @dataclass(frozen=True)
 class Anything:
     """Any value; the code that uses it checks it."""
@@ -179,4 +205,4 @@ class Anything:
         return True
 
 
-Range = Interval | Choice | Size | Scale | Flag | DeviceName | Anything
+Range = Interval | Choice | Size | Scale | Flag | DeviceName | Columns | Anything

@@ -263,7 +263,9 @@ def scale(features: Features, scaling: Scaling, device: Device, learner: AnyLear
     raw = features.dense if learner.splits_columns else None
     if raw is not None and learner.family is None and start is not None and start.linear is None:
         features = replace(features, dense=None)
-    return replace(scaling.apply(features, lazy=device.is_resident(features.dense)), raw=raw)
+    categories = features.categories if learner.splits_columns else None
+    scaled = scaling.apply(features, lazy=device.is_resident(features.dense))
+    return replace(scaled, raw=raw, categories=categories)
 
 
 def empty_step(learner: DataIndependentLearner[Any], n_scores: int) -> Step:

@@ -80,7 +80,8 @@ def format_description(details: dict[str, Any]) -> list[tuple[str, str]]:
     scaling, norms = details["scaling"], details["head_norms"]
     objective, n_columns = dict(details["objective"]), details["input"]["n_columns"]
     array = "dense rows" if scaling["dense"] else "sparse rows"
-    kinds = {"array": array, "frame": "a data frame", "names": "dicts", "tokens": "lists of words"}
+    kinds = {"array": array, "columns": "dense rows", "frame": "a data frame"}
+    kinds |= {"names": "dicts", "tokens": "lists of words"}
     rows = [
         ("file", f"{details['file']}, {decimal(details['bytes'])}"),
         ("task", details["task"]),

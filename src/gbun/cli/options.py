@@ -12,7 +12,7 @@ import typer
 
 from gbun.cli.failures import set_signature
 from gbun.config import Parameters, make_parameters, parameter_fields
-from gbun.ranges import Anything, Choice, DeviceName, Flag, Interval, Range
+from gbun.ranges import Anything, Choice, Columns, DeviceName, Flag, Interval, Range
 
 if TYPE_CHECKING:
     from gbun.metrics import Metric
@@ -125,6 +125,9 @@ def parse_value(text: str, allowed: Range) -> Any:
         return parts if len(parts) > 1 else _parse_number(text, int)
     if isinstance(allowed, DeviceName):
         return text
+    if isinstance(allowed, Columns):
+        parts = [_parse_number(part.strip(), int) for part in text.split(",")]
+        return (None if text.lower() == "none" else text) if text.lower() in ("none", "from_dtype") else parts
     if allowed.optional and text.lower() == "none":
         return None
     if isinstance(allowed, Flag):

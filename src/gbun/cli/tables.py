@@ -33,7 +33,8 @@ class ExpectedInput:
     def of_model(cls, model: Model) -> ExpectedInput:
         schema = model.description.schema
         sparse = schema.kind == "array" and model.ensemble.scaling.dense is None
-        return cls(MODEL, sparse, schema.n_columns, schema.names, schema.categorical, schema.kind)
+        text = tuple(name for name in schema.categorical if schema.kind == "frame" and name not in schema.declared)
+        return cls(MODEL, sparse, schema.n_columns, schema.names, text, schema.kind)
 
     @classmethod
     def of_table(cls, table: Table, path: Path) -> ExpectedInput:
@@ -44,7 +45,7 @@ class ExpectedInput:
         return cls(str(path), bool(issparse(table.X)), table.X.shape[1], table.feature_names, text)
 
     def __str__(self) -> str:
-        if self.kind == "array":
+        if self.kind in ("array", "columns"):
             return f"{'sparse' if self.sparse else 'dense'} rows of {self.n_columns} columns"
         if self.kind == "frame":
             return f"a table with the columns {format_list(self.names or ())}"

@@ -9,6 +9,7 @@ import numpy as np
 from gbun.arrays import Array
 from gbun.dtypes import FloatArray, IntArray
 
+N_BUCKETS = 2**16  # of a column of categories; bucket 0 is for missing values
 ROWS_AT_A_TIME = 2**14  # whose entries are copied at a time
 
 
@@ -65,7 +66,8 @@ class Entries:
 class Features:
     """n rows of dense columns (ids 0 .. m-1) and sparse entries (any ids); either may be absent.
 
-    `raw` has the dense columns before scaling, with NaN where a value is missing, for learners that split columns.
+    For learners that split columns, `raw` has the dense columns before scaling, with NaN where a value is missing, and
+    `categories` the columns of categories as buckets, uint16 (n, c): 1 + hash modulo 65535, 0 where a value is missing.
 
     >>> Features(2, dense=np.eye(2, dtype=np.float32)).take(np.array([1])).dense
     array([[0., 1.]], dtype=float32)
@@ -75,6 +77,7 @@ class Features:
     dense: Array | None = None
     sparse: Entries | None = None
     raw: Array | None = None
+    categories: IntArray | None = None
 
     def block(self, first: int, last: int) -> Features:
         """Return rows first .. last-1 without copying their entries."""
@@ -84,8 +87,9 @@ class Features:
             indptr = sparse.indptr[first : last + 1] - sparse.indptr[first]
             on_device = None if sparse.on_device is None else sparse.on_device[entries]
             sparse = Entries(indptr, sparse.ids[entries], sparse.values[entries], on_device)
-        dense, raw = (None if part is None else part[first:last] for part in (self.dense, self.raw))
-        return Features(last - first, dense, sparse, raw)
+        parts = self.dense, self.raw, self.categories
+        dense, raw, categories = (None if part is None else part[first:last] for part in parts)
+        return Features(last - first, dense, sparse, raw, categories)
 
     def contiguous(self) -> Features:
         """Return the same rows in contiguous arrays, copied only if they are not contiguous."""
@@ -94,7 +98,7 @@ class Features:
             sparse = Entries(sparse.indptr, np.ascontiguousarray(sparse.ids), np.ascontiguousarray(sparse.values))
         if isinstance(dense, np.ndarray):
             dense = np.ascontiguousarray(dense)
-        return Features(self.n_rows, dense, sparse, self.raw)
+        return Features(self.n_rows, dense, sparse, self.raw, self.categories)
 
     def take(self, rows: IntArray) -> Features:
         return Features(
@@ -102,6 +106,7 @@ class Features:
             None if self.dense is None else self.dense[rows],
             None if self.sparse is None else self.sparse.take(rows),
             None if self.raw is None else self.raw[rows],
+            None if self.categories is None else self.categories[rows],
         )
 
 
@@ -109,14 +114,17 @@ class Features:
 class Schema:
     """The form of a model's input, so that other data is refused instead of misread.
 
-    `kind` is "array" (dense or sparse matrix), "frame" (named columns, some of them categorical), "names" (dicts) or
-    "tokens" (lists of strings). Frames have `names` and `categorical`; arrays and frames have `n_columns`.
+    `kind` is "array" (dense or sparse matrix), "frame" (named columns, some of them categorical), "columns" (a dense
+    matrix, some of its columns categorical), "names" (dicts) or "tokens" (lists of strings). Frames have `names` and
+    `categorical`; with "columns", these are numbers of columns as text. All three have `n_columns`. `declared` are
+    those categorical columns of a frame that the user declared, which may hold numbers.
     """
 
     kind: str
     n_columns: int | None = None
     names: tuple[str, ...] | None = None
     categorical: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

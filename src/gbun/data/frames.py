@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gbun.data.declared import name_numbers
+
+INFINITY_ADVICE = "NaN means missing, infinity is an error"
+
 
 @dataclass(frozen=True)
 class FrameColumn:
@@ -28,11 +32,37 @@ def _is_pandas(X: Any) -> bool:
     return type(X).__module__.startswith("pandas")
 
 
-def read_columns(X: Any, name: str, categorical: Sequence[str] | None = None) -> list[FrameColumn]:
-    """Read the columns of a frame; those named in `categorical`, and no others, must hold categories."""
+def read_columns(
+    X: Any, name: str, categorical: Sequence[str] | None = None, declared: Sequence[str] = ()
+) -> list[FrameColumn]:
+    """Read the columns of a frame; those named in `categorical`, and no others, must hold categories.
+
+    Numbers in `declared` columns are categories.
+    """
     convert = _from_pandas if _is_pandas(X) else _from_polars
     check_column_names(X, name)
-    return [convert(X[column], str(column), name, categorical) for column in X.columns]
+    read = []
+    for column in X.columns:
+        is_declared = str(column) in declared
+        found = convert(X[column], str(column), name, None if is_declared else categorical)
+        if is_declared and found.values is not None:
+            codes, categories = name_numbers(_finite_numbers(X[column], found.values, str(column), name))
+            found = FrameColumn(str(column), codes=codes, categories=categories)
+        read.append(found)
+    return read
+
+
+def _finite_numbers(series: Any, values: NDArray[np.float64], column: str, name: str) -> NDArray[Any]:
+    """Return the numbers of a column as they are, and not as float64 if they are integers."""
+    check_finite(values, column, name)
+    numbers = series.to_numpy()
+    return np.asarray(numbers if numbers.dtype.kind in "biu" else values)
+
+
+def check_finite(values: NDArray[np.float64], column: str, name: str) -> None:
+    if np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values))[0])
+        raise ValueError(f"{name}[{column!r}] has an infinite value in row {row}; {INFINITY_ADVICE}")
 
 
 def find_missing_columns(X: Any) -> list[bool]:

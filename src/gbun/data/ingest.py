@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from gbun.arrays import is_tensor, namespace, to_host
 from gbun.data import frames
-from gbun.data.features import Entries, Features, Schema
+from gbun.data.declared import ARGUMENT, is_declaration, name_numbers, resolve_declared
+from gbun.data.features import N_BUCKETS, Entries, Features, Schema
+from gbun.data.frames import INFINITY_ADVICE, FrameColumn
 from gbun.data.tensors import check_tensor_rows, find_device_entries, reshape_advice, to_matrix
 from gbun.networks import hash_name
 
@@ -28,23 +30,25 @@ ACCEPTED = (
 )
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-INFINITY_ADVICE = "NaN means missing, infinity is an error"
 CHECK_BLOCK = 2**22  # numbers checked at a time: a device may have no room for more
 NO_COLUMNS_REASON = ": nothing to learn from or to predict by"
 
 
-def ingest(X: Any, name: str = "X", tensors: bool = False, is_shard: bool = False) -> tuple[Features, Schema]:
+def ingest(
+    X: Any, name: str = "X", tensors: bool = False, is_shard: bool = False, declared: Any = None
+) -> tuple[Features, Schema]:
     """Return the features of X and the schema that describes them.
 
     With `tensors`, tensors stay on their device. A shard is one worker's part of the rows; it may have no columns, as
-    other shards may have some. `name` is the argument in error messages.
+    other shards may have some. `name` is the argument in error messages. `declared` is the parameter
+    categorical_features.
 
     >>> features, schema = ingest([{"age": 31, "city": "Paris"}, {"age": 40}])
     >>> features.sparse.indptr, schema.kind
     (array([0, 2, 3]), 'names')
     """
     rows = _to_rows(X, tensors, name)
-    features, schema = _read_features(rows, name, is_shard)
+    features, schema = _read_features(rows, name, is_shard, declared)
     return _attach_device_entries(features, X, rows) if tensors else features, schema
 
 
@@ -69,7 +73,9 @@ def conform(
             parts = rows.data, rows.indices, rows.indptr
             rows = scipy.sparse.csr_array(parts, shape=(rows.shape[0], n_columns))
         rows = rows.toarray() if dense else rows
-    if (schema.kind == "frame" or (is_shard and schema.kind == "array")) and frames.is_frame(rows):
+    if schema.kind == "columns" and not (is_sparse(rows) or detect_row_kind(rows)):
+        features, found = _read_features(rows, name, declared=[int(j) for j in schema.categorical])
+    elif (schema.kind == "frame" or (is_shard and schema.kind == "array")) and frames.is_frame(rows):
         features, found = from_frame(rows, name, schema)
     else:
         features, found = _read_features(rows, name)
@@ -99,17 +105,24 @@ def _to_rows(X: Any, tensors: bool, name: str) -> Any:
     return csr
 
 
-def _read_features(rows: Any, name: str, is_shard: bool = False) -> tuple[Features, Schema]:
+def _read_features(rows: Any, name: str, is_shard: bool = False, declared: Any = None) -> tuple[Features, Schema]:
+    kind = None if is_sparse(rows) or frames.is_frame(rows) else detect_row_kind(rows)
+    if is_declaration(declared) and (is_sparse(rows) or kind is not None):
+        form = "a sparse matrix" if is_sparse(rows) else "a list of dicts or of token lists"
+        raise ValueError(f"{ARGUMENT} names columns of a data frame or a dense array, {name} is {form}; leave it out")
     if is_sparse(rows):
         features, schema = from_sparse(rows, name), Schema("array", rows.shape[1])
     elif frames.is_frame(rows):
-        features, schema = from_frame(rows, name)
-    elif (kind := detect_row_kind(rows)) is not None:
+        features, schema = from_frame(rows, name, declared=declared)
+    elif kind is not None:
         features, schema = (from_dicts if kind == "names" else from_tokens)(rows, name), Schema(kind)
     else:
         features = from_array(rows, name)
         assert features.dense is not None
         schema = Schema("array", features.dense.shape[1])
+        columns = resolve_declared(declared, features.dense.shape[1], None, name)
+        if columns:
+            features, schema = _declare_columns(to_host(features.dense), columns)
     if schema.n_columns == 0 and not is_shard:
         raise ValueError(f"{name} has no columns{NO_COLUMNS_REASON}")
     return features, schema
@@ -141,6 +154,7 @@ def _check_schema(found: Schema, schema: Schema, name: str) -> None:
 def _describe_schema(schema: Schema) -> str:
     return {
         "array": f"an array of {schema.n_columns} columns",
+        "columns": f"a dense array of {schema.n_columns} columns",
         "frame": "a data frame with categorical columns",
         "names": "a list of dicts",
         "tokens": "a list of token lists",
@@ -203,7 +217,8 @@ def empty_features(schema: Schema, dense: bool) -> Features:
     """Return features of no rows; `dense` tells whether there are dense columns."""
     columns = np.zeros((0, (schema.n_columns or 0) - len(schema.categorical))) if dense else None
     entries = Entries(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
-    return Features(0, columns, None if dense and schema.kind == "array" else entries)
+    categories = np.zeros((0, len(schema.categorical)), dtype=np.uint16) if schema.categorical else None
+    return Features(0, columns, None if dense and schema.kind == "array" else entries, categories=categories)
 
 
 def from_array(X: Any, name: str) -> Features:
@@ -258,32 +273,48 @@ def from_sparse(csr: Any, name: str) -> Features:
     return Features(csr.shape[0], sparse=Entries(csr.indptr, csr.indices, values))
 
 
-def from_frame(X: Any, name: str, schema: Schema | None = None) -> tuple[Features, Schema]:
+def from_frame(X: Any, name: str, schema: Schema | None = None, declared: Any = None) -> tuple[Features, Schema]:
     """Convert a frame: numeric columns stay columns; a value of another column is the feature "column=value"."""
-    columns = frames.read_columns(X, name, None if schema is None else schema.categorical)
+    if schema is None:
+        names = tuple(map(str, X.columns))
+        chosen = tuple(names[j] for j in resolve_declared(declared, len(names), names, name))
+        columns = frames.read_columns(X, name, declared=chosen)
+    else:
+        chosen = schema.declared
+        columns = frames.read_columns(X, name, schema.categorical, chosen)
     numeric = [c.values for c in columns if c.values is not None]
     dense = np.column_stack(numeric) if numeric else None
     for column in columns:
-        if column.values is not None and np.isinf(column.values).any():
-            row = int(np.flatnonzero(np.isinf(column.values))[0])
-            raise ValueError(f"{name}[{column.name!r}] has an infinite value in row {row}; {INFINITY_ADVICE}")
+        if column.values is not None:
+            frames.check_finite(column.values, column.name, name)
     categorical = [c for c in columns if c.codes is not None]
     names = tuple(c.name for c in columns)
     if not categorical:
         return Features(len(X), dense), Schema("array", len(columns), names)
-    features = Features(len(X), dense, _hash_categories(len(X), categorical))
-    return features, Schema("frame", len(columns), names, tuple(c.name for c in categorical))
+    features = _with_categories(len(X), dense, categorical)
+    return features, Schema("frame", len(columns), names, tuple(c.name for c in categorical), chosen)
 
 
-def _hash_categories(n_rows: int, columns: Sequence[frames.FrameColumn]) -> Entries:
+def _declare_columns(X: NDArray[Any], chosen: Sequence[int]) -> tuple[Features, Schema]:
+    """Turn columns of an array into categories, named by the numbers of the columns."""
+    columns = [FrameColumn(str(j), None, *name_numbers(X[:, j])) for j in chosen]
+    others = np.delete(X, chosen, axis=1) if len(chosen) < X.shape[1] else None
+    schema = Schema("columns", X.shape[1], categorical=tuple(column.name for column in columns))
+    return _with_categories(len(X), others, columns), schema
+
+
+def _with_categories(n_rows: int, dense: Any, columns: Sequence[FrameColumn]) -> Features:
+    """Return features in which categories are both: sparse features by hash, and buckets for trees."""
     ids = np.empty((n_rows, len(columns)), dtype=np.int64)
     present = np.empty((n_rows, len(columns)), dtype=bool)
     for j, column in enumerate(columns):
         assert column.codes is not None
         hashed = np.array([hash_name(f"{column.name}={value}") for value in column.categories] or [0], dtype=np.int64)
         ids[:, j], present[:, j] = hashed[column.codes], column.codes >= 0
+    buckets = np.where(present, 1 + ids % (N_BUCKETS - 1), 0).astype(np.uint16)
     indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-    return Entries(indptr, ids[present], np.ones(indptr[-1], dtype=np.float32))
+    sparse = Entries(indptr, ids[present], np.ones(indptr[-1], dtype=np.float32))
+    return Features(n_rows, dense, sparse, categories=buckets)
 
 
 def from_dicts(rows: Sequence[Any], name: str) -> Features:

@@ -95,7 +95,8 @@ def copied_bytes(rows: Shard, device: Device) -> int:
     if not device.compiled:
         return 0 if dense is None or isinstance(dense, np.ndarray) else _dense_bytes(dense)
     parts = [] if sparse is None else [sparse.indptr, sparse.ids, sparse.values]
-    size = sum(part.nbytes for part in [*parts, *([] if rows.base_margin is None else [rows.base_margin])])
+    more = [part for part in (features.categories, rows.base_margin) if part is not None]
+    size = sum(part.nbytes for part in [*parts, *more])
     return size + (0 if dense is None else _dense_bytes(dense)) + target_bytes(rows.n_rows, count_target_columns(rows))
 
 

@@ -9,7 +9,7 @@ of threads and workers grows the same tree, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from gbun.arrays import to_host
 from gbun.checks import check_array, check_names, integer, number, one_of, record
 from gbun.collectives import Collective
-from gbun.data.features import Features
+from gbun.data.features import N_BUCKETS, Features
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.derivatives import sum_along
 from gbun.kernels.interface import NormalEquations
@@ -26,6 +26,17 @@ from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partit
 from gbun.trees.binned_rows import allocate_binned_rows, bin_rows
 from gbun.trees.binning import SAMPLED_ROWS, fit_bins
 from gbun.trees.bundling import find_bundles
+from gbun.trees.categories import (
+    CATEGORY_ARRAYS,
+    COLUMNS_AT_A_TIME,
+    MAX_CATEGORIES,
+    NO_CATEGORIES,
+    BinnedCategories,
+    append_categories,
+    fit_category_bins,
+    pack_bins,
+    unpack_bins,
+)
 from gbun.trees.forest import add_trees, find_leaves, pack_forest
 from gbun.trees.grower import Grower
 from gbun.trees.leaf_sums import leaf_sums
@@ -33,17 +44,18 @@ from gbun.trees.projections import Projections, bin_projections, column_statisti
 from gbun.trees.tree import Tree, to_tree
 
 SEED = integer(0, 2**63 - 1)
-PARAMETERS = record(
-    {
-        "seed": SEED,
-        "n_columns": integer(1, 2**31 - 1),
-        "n_leaves": integer(2, 4096),
-        "min_rows": integer(1, 2**53),
-        "n_projections": integer(0, 256),
-        "reg_lambda": number("of at least 0", lambda x: x >= 0.0),
-        "reg_form": one_of("relative", "absolute"),
-    }
-)
+FIELDS = {
+    "seed": SEED,
+    "n_columns": integer(1, 2**31 - 1),
+    "n_leaves": integer(2, 4096),
+    "min_rows": integer(1, 2**53),
+    "n_projections": integer(0, 256),
+    "reg_lambda": number("of at least 0", lambda x: x >= 0.0),
+    "reg_form": one_of("relative", "absolute"),
+}
+COUNT = integer(0, 2**31 - 1)
+PARAMETERS = record(FIELDS)
+PARAMETERS_WITH_CATEGORIES = record({**FIELDS, "n_columns": COUNT, "n_categories": integer(1, MAX_CATEGORIES)})
 NODES = {  # the arrays of a tree's inner nodes: dtype, and numbers of each node
     "column": ("int32", ()),
     "other": ("int32", ()),
@@ -61,10 +73,14 @@ HISTOGRAM_BYTES = 8 * 64  # of a column of a leaf
 
 @dataclass(frozen=True)
 class TreePartition(Partition):
-    """A tree; `fill` has what stands for a missing value of each column in a projection, (m,)."""
+    """A tree; `fill` has what stands for a missing value of each column in a projection, (m,).
+
+    `bins` has the bin of each bucket of the columns of categories, (c, N_BUCKETS).
+    """
 
     tree: Tree
     fill: FloatArray
+    bins: IntArray = field(default_factory=lambda: NO_CATEGORIES.bins)
     n_trees = 1
 
     @property
@@ -72,7 +88,7 @@ class TreePartition(Partition):
         return self.tree.n_leaves
 
     def leaves(self, features: Features) -> IntArray:
-        return find_leaves(self.tree, self._columns_of(features), self.fill)[:, None]
+        return find_leaves(self.tree, self._columns_of(features), self.fill, self._categories_of(features))[:, None]
 
     @classmethod
     def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
@@ -80,10 +96,21 @@ class TreePartition(Partition):
         assert isinstance(first, TreePartition)
         trees = [step.partition.tree for step in steps if isinstance(step.partition, TreePartition)]
         heads = np.concatenate([step.head for step in steps])
-        add_trees(pack_forest(trees), first._columns_of(features), first.fill, heads, scores)
+        forest, X = pack_forest(trees), first._columns_of(features)
+        add_trees(forest, X, first.fill, heads, scores, first._categories_of(features))
         return True
 
+    def _categories_of(self, features: Features) -> BinnedCategories:
+        if not len(self.bins):
+            return NO_CATEGORIES
+        found = 0 if features.categories is None else features.categories.shape[1]
+        if features.categories is None or found != len(self.bins):
+            raise ValueError(f"trees of this model split {len(self.bins)} columns of categories, X has {found}")
+        return BinnedCategories(np.ascontiguousarray(features.categories), self.bins)
+
     def _columns_of(self, features: Features) -> FloatArray:
+        if not len(self.fill):
+            return np.zeros((features.n_rows, 0), dtype=np.float32)
         if features.raw is None or features.raw.shape[1] != len(self.fill):
             shape = "no dense columns" if features.raw is None else f"{features.raw.shape[1]} dense columns"
             raise ValueError(f"trees of this model split {len(self.fill)} dense columns, X has {shape}")
@@ -108,6 +135,8 @@ class TreeLearner(Learner[TreePartition]):
         Random projections of two columns that are drawn for each tree.
     reg_lambda, reg_form : float, str
         The penalty of leaf values, as in `Parameters`; "relative" multiplies it with sum h / n_leaves.
+    n_categories : int
+        Columns of categories of X.
     """
 
     seed: int
@@ -117,6 +146,7 @@ class TreeLearner(Learner[TreePartition]):
     n_projections: int = 24
     reg_lambda: float = 1e-2
     reg_form: str = "relative"
+    n_categories: int = 0
     kind = "tree"
     diagonal = True
     splits_columns = True
@@ -130,20 +160,30 @@ class TreeLearner(Learner[TreePartition]):
         return 4
 
     def kept_bytes(self, n_rows: int, n_scores: int) -> int:
-        m, p = self.n_columns, self.n_projections
+        m, p, c = self.n_columns, self.n_projections, self.n_categories
         # bins by row and by column, columns of projections, items and spare ones, leaves; g and h
-        of_row = 2 * (m + p) + 16 + (4 * m if p else 0) + 20 + 8 * n_scores + (8 if n_scores > 1 else 0)
-        return of_row * n_rows + 3 * HISTOGRAM_BYTES * self.n_leaves * (m + p)
+        of_row = 2 * (m + p + c) + 16 + (4 * m if p else 0) + 20 + 8 * n_scores + (8 if n_scores > 1 else 0)
+        counted = (3 * 8 * min(c, COLUMNS_AT_A_TIME) + c) * N_BUCKETS
+        return of_row * n_rows + 3 * HISTOGRAM_BYTES * self.n_leaves * (m + p + c) + counted
 
     def begin(self, rows: LearnerRows, collective: Collective) -> TreeFitter:
         return TreeFitter(self, rows, collective)
 
     def parameters(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.n_categories:  # as before there were any
+            del found["n_categories"]
+        return found
 
     @classmethod
     def from_parameters(cls, parameters: Any, n_columns: int | None) -> TreeLearner:
-        found = PARAMETERS("header.learner.parameters", parameters)
+        categorical = isinstance(parameters, dict) and "n_categories" in parameters
+        check = PARAMETERS_WITH_CATEGORIES if categorical else PARAMETERS
+        found = check("header.learner.parameters", parameters)
+        if n_columns is not None and categorical:
+            raise ValueError(
+                "header.learner.parameters.n_categories must not be there, as the schema has no categories"
+            )
         if n_columns is not None and found["n_columns"] != n_columns:
             raise ValueError(
                 f"header.learner.parameters.n_columns must be the schema's ({n_columns}), got {found['n_columns']}"
@@ -158,23 +198,35 @@ class TreeLearner(Learner[TreePartition]):
         }
         arrays["n_leaves"] = np.array([tree.n_leaves for tree in trees], dtype=np.int64)
         arrays["fill"] = partitions[0].fill if partitions else np.zeros(self.n_columns, np.float32)
+        if self.n_categories:
+            masks = [np.zeros(tree.n_leaves - 1, np.uint64) if tree.mask is None else tree.mask for tree in trees]
+            arrays["mask"] = np.concatenate([np.zeros(0, np.uint64), *masks])
+            no_bins = np.zeros((self.n_categories, N_BUCKETS), dtype=np.uint8)
+            arrays |= pack_bins(partitions[0].bins if partitions else no_bins)
         return arrays
 
     def unpack(self, arrays: Arrays, rounds: Sequence[int]) -> list[TreePartition]:
-        check_names(arrays, [*NODES, "n_leaves", "fill"])
+        of_categories = ["mask", *CATEGORY_ARRAYS] if self.n_categories else []
+        check_names(arrays, [*NODES, "n_leaves", "fill", *of_categories])
         n_leaves = check_array("n_leaves", arrays["n_leaves"], "int64", (len(rounds),))
         if len(n_leaves) and not 1 <= n_leaves.min() <= n_leaves.max() <= self.n_leaves:
             raise ValueError(f"n_leaves must be from 1 to {self.n_leaves}, got {n_leaves.min()} to {n_leaves.max()}")
         n_nodes = int((n_leaves - 1).sum())
         nodes = {name: _check_nodes(name, arrays[name], n_nodes) for name in NODES}
         fill = check_array("fill", arrays["fill"], "float32", (self.n_columns,))
+        bins, masks = NO_CATEGORIES.bins, None
+        if self.n_categories:
+            bins = unpack_bins(arrays, self.n_categories)
+            masks = check_array("mask", arrays["mask"], "uint64", (n_nodes,))
         ends = np.cumsum([0, *(n_leaves - 1)]).tolist()
         partitions = []
         for i, n in enumerate(n_leaves.tolist()):
             own = slice(ends[i], ends[i + 1])
-            tree = Tree(**{name: np.ascontiguousarray(array[own]) for name, array in nodes.items()}, n_leaves=n)
-            tree.check(self.n_columns)
-            partitions.append(TreePartition(tree, fill))
+            mask = masks[own].copy() if masks is not None and masks[own].any() else None
+            of_tree = {name: np.ascontiguousarray(array[own]) for name, array in nodes.items()}
+            tree = Tree(**of_tree, n_leaves=n, mask=mask)
+            tree.check(self.n_columns, self.n_categories)
+            partitions.append(TreePartition(tree, fill, bins))
         return partitions
 
 
@@ -191,21 +243,30 @@ class TreeFitter:
 
     def __init__(self, learner: TreeLearner, rows: LearnerRows, collective: Collective) -> None:
         self.learner, self.rows, self.collective = learner, rows, collective
-        X, threads, reduce = np.asarray(rows.features.raw), rows.threads, collective.sum
+        features, threads, reduce = rows.features, rows.threads, collective.sum
+        X = np.zeros((features.n_rows, 0), np.float32) if features.raw is None else np.asarray(features.raw)
         weight = np.asarray(to_host(rows.weight))
         keys = None
-        if rows.totals.n_rows > SAMPLED_ROWS:
+        if rows.totals.n_rows > SAMPLED_ROWS and X.shape[1]:
             keys = row_keys(Features(len(X), X), np.asarray(to_host(rows.y)))
         bins = fit_bins(X, reduce, threads, weight, keys)
         self.columns = find_bundles(X, bins, reduce, threads, weight, keys)
         self.splits = self.columns.raw_splits()
-        binned = bin_rows(X, self.columns, threads)
+        c, is_bundle, categories = learner.n_categories, self.columns.is_bundle, NO_CATEGORIES
+        if c:
+            assert features.categories is not None
+            found = fit_category_bins(features.categories, reduce, threads, weight)
+            categories = BinnedCategories(features.categories, found)
+            self.splits = append_categories(*self.splits, X.shape[1], c)
+            is_bundle = np.concatenate([is_bundle, np.zeros(c, dtype=np.bool_)])
+        self.category_bins = categories.bins
+        binned = bin_rows(X, self.columns, threads, categories)
         self.statistics = column_statistics(bins)
         p = learner.n_projections if len(self.statistics.usable) > 1 else 0
         self.filled = fill_columns(X, self.statistics, threads) if p else np.zeros((0, len(X)), np.float32)
         self.projected = allocate_binned_rows(len(X), p)
         self.grower = Grower(
-            binned.by_row, binned.by_column, self.columns.is_bundle, threads, learner.n_leaves, learner.min_rows, p
+            binned.by_row, binned.by_column, is_bundle, threads, learner.n_leaves, learner.min_rows, p, c
         )
         C = rows.current_scores().shape[1]
         self.one_leaf = np.zeros(len(X), dtype=np.uint8)
@@ -235,7 +296,7 @@ class TreeFitter:
             penalty *= float(leaf_sums(one_h[:, None], self.one_leaf, 1, threads, reduce)[0, 0]) / learner.n_leaves
         grown = self.grower.grow(one_g, one_h, penalty, reduce, self.collective.size, *projected)
         tree = to_tree(grown, *self.splits, projections)
-        partition = TreePartition(tree, self.statistics.fill)
+        partition = TreePartition(tree, self.statistics.fill, self.category_bins)
         if C == 1:
             G, H = grown.sum_g[:, None], grown.sum_h[:, None]
         else:

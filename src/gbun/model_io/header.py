@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from gbun.checks import (
     table,
     text,
 )
+from gbun.data.features import Schema
 from gbun.description import Description
 from gbun.ensemble import Ensemble
 from gbun.model_io.upgrade import upgrade_header
@@ -66,22 +68,39 @@ def _check_objective(name: str, value: Any) -> dict[str, Any]:
 
 
 def _check_schema(name: str, value: Any) -> dict[str, Any]:
-    schema: dict[str, Any] = SCHEMA(name, value)
+    keys = SCHEMA if isinstance(value, dict) and "declared" in value else SCHEMA_WITHOUT_DECLARED
+    schema: dict[str, Any] = keys(name, value)
     is_frame, n_columns, names = schema["kind"] == "frame", schema["n_columns"], schema["names"]
     if (names is not None and len(names) != n_columns) or (is_frame and names is None):
         found = "none" if names is None else len(names)
         raise ValueError(f"{name}.names must be as many as n_columns ({n_columns}), got {found}")
     categorical = schema["categorical"]
-    if categorical and not (is_frame and len({*names} & {*categorical}) == len(categorical)):
+    if schema["kind"] == "columns":
+        _check_column_numbers(name, categorical, n_columns or 0)
+    elif categorical and not (is_frame and len({*names} & {*categorical}) == len(categorical)):
         raise ValueError(f"{name}.categorical must be among the names of a frame, got {brief(list(categorical))}")
+    declared = schema.get("declared", ())
+    if declared and not (is_frame and len({*categorical} & {*declared}) == len(declared)):
+        raise ValueError(f"{name}.declared must be among those of a frame that are categorical, got {brief(declared)}")
     return schema
+
+
+def _check_column_numbers(name: str, categorical: tuple[str, ...], n_columns: int) -> None:
+    """Check the categorical columns of an array: their numbers as text, in ascending order."""
+    found = [int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1 for text in categorical]
+    ascending = all(a < b for a, b in pairwise([-1, *found, n_columns]))
+    if not found or not ascending or [str(j) for j in found] != list(categorical):
+        raise ValueError(
+            f"{name}.categorical must be numbers below {n_columns} that ascend, got {brief(list(categorical))}"
+        )
 
 
 SCALE = rule(str(Scale()), Scale().admits)
 STEPS = rule("a list of scaling steps, in the order of their names", _are_steps)
 BUCKETS = optional(record({"n": integer(1, 2**31 - 1), "hashed": flag}))
-KIND = one_of("array", "frame", "names", "tokens")
-SCHEMA = record({"kind": KIND, "n_columns": optional(COUNT), "names": optional(strings), "categorical": strings})
+KIND = one_of("array", "frame", "columns", "names", "tokens")
+SCHEMA_KEYS = {"kind": KIND, "n_columns": optional(COUNT), "names": optional(strings), "categorical": strings}
+SCHEMA_WITHOUT_DECLARED, SCHEMA = record(SCHEMA_KEYS), record({**SCHEMA_KEYS, "declared": strings})
 HEADER = record(
     {
         "version": integer(1, VERSION),
@@ -122,9 +141,14 @@ def make_header(ensemble: Ensemble, description: Description, classes: Any) -> A
                 "buckets": None if scaling.bucketed is None else scaling.bucketed.buckets,
             },
             "linear": None if linear is None else {"buckets": linear.buckets, "l2": linear.l2},
-            "description": {**vars(description), "classes": classes},
+            "description": {**vars(description), "schema": _describe_schema(description.schema), "classes": classes},
         }
     )
+
+
+def _describe_schema(schema: Schema) -> dict[str, Any]:
+    """Return the schema without what older files do not have and this one does not need."""
+    return {key: value for key, value in vars(schema).items() if key != "declared" or value}
 
 
 def _to_plain_values(value: Any) -> Any:

@@ -66,6 +66,8 @@ class Grower:
         Each child has the Hessian of so many average rows of its parent.
     projections_width : int
         The most projections that `grow` will be given.
+    n_categories : int
+        So many of the columns, the last ones, hold categories: bins without an order.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Grower:
         n_leaves: int,
         min_rows: float,
         projections_width: int = 0,
+        n_categories: int = 0,
     ) -> None:
         if not 1 <= n_leaves <= MOST_LEAVES:
             raise ValueError(f"n_leaves must be from 1 to {MOST_LEAVES}, got {n_leaves}")
@@ -88,6 +91,7 @@ class Grower:
         if len(self.is_bundle) != len(by_column):
             raise ValueError(f"is_bundle has {len(self.is_bundle)} entries for {len(by_column)} columns")
         self.threads, self.min_rows, self.projections_width = threads, float(min_rows), projections_width
+        self.n_plain = len(by_column) - n_categories
         self._no_projections = make_block(np.empty((n, 0), dtype=np.uint8), np.empty((0, n), dtype=np.uint8), n)
         self._items = [allocate_aligned(n, np.int64) for _ in range(2)]
         self._columns = len(by_column) + projections_width
@@ -143,6 +147,7 @@ class Grower:
             base=self.base,
             projections=projections,
             is_bundle=self.is_bundle,
+            n_plain=self.n_plain,
             items=self._items[0],
             spare=self._items[1],
             histograms=self._histograms[: self.n_leaves * entries].reshape(self.n_leaves, entries),

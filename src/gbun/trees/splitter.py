@@ -7,7 +7,7 @@ Sums are integers, in units of their scales; lambda is in the unit of H. Each ch
 
 A split at bin b of an ordinal column sends bins 1 .. b to the left. Bin 0, missing values, goes to both sides in turn;
 b = 63 separates it from all others. A bundle's bin b goes to the right, all its others to the left. Columns from
-`n_base` on are projections: bins 1 .. 32, and none missing.
+`n_plain` on are categories (`gbun.trees.subsets`), from `n_base` on projections: bins 1 .. 32, and none missing.
 """
 
 from __future__ import annotations
@@ -17,37 +17,33 @@ from typing import Any
 import numba
 import numpy as np
 
+from gbun.trees.gain import quality
 from gbun.trees.histogram import N_BINS
 from gbun.trees.quantise import sum_of_g, sum_of_h
+from gbun.trees.subsets import find_subset
 
 PROJECTION_BINS = 33
 LAST = N_BINS - 1
 NOISE = 2.0**-36  # of the leaf's own term: a smaller gain may be rounding
 SPLIT = np.dtype(
-    [("gain", "f8"), ("column", "i8"), ("bin", "i8"), ("missing_right", "i8"), ("left_g", "i8"), ("left_h", "i8")],
+    [
+        *[("gain", "f8"), ("column", "i8"), ("bin", "i8"), ("missing_right", "i8"), ("left_g", "i8"), ("left_h", "i8")],
+        ("mask", "u8"),  # of categories, the bins that go left; 0 for other columns
+    ],
     align=True,
 )
 
 
-@numba.njit(forceinline=True)
-def _quality(g: Any, h: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
-    """G_L^2 / (H_L + lambda) + G_R^2 / (H_R + lambda) with one division; 0 where a child is too small."""
-    rest_g, rest_h = G - g, H - h
-    a, b = h + penalty, rest_h + penalty
-    found = (g * g * b + rest_g * rest_g * a) / (a * b)
-    return found if min(h, rest_h) >= least else 0.0
-
-
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def find_split(
-    sums: Any, first: int, last: int, n_base: int, is_bundle: Any, G: Any, H: Any, n: Any, penalty: Any, min_rows: Any,
-    room: Any, split: Any,
+    sums: Any, first: int, last: int, n_plain: int, n_base: int, is_bundle: Any, G: Any, H: Any, n: Any, penalty: Any,
+    min_rows: Any, room: Any, split: Any,
 ) -> None:  # fmt: skip
     """Write the best split at columns first .. last-1 of a leaf with the sums G and H and n rows.
 
     `room` is float64 (3, 64). Without a split of positive gain split.column is -1.
     """
-    split.gain, split.column = 0.0, -1
+    split.gain, split.column, split.mask = 0.0, -1, np.uint64(0)
     if H <= 0:
         return
     total_g, total_h = np.float64(G), np.float64(H)
@@ -55,13 +51,22 @@ def find_split(
     base = total_g * total_g / (total_h + penalty)
     best, best_column = base + base * NOISE, -1
     for j in range(first, last):
-        top = _fill_qualities(sums, j, n_base, is_bundle, total_g, total_h, penalty, least, room)
+        if n_plain <= j < n_base:
+            top = find_subset(sums, j, total_g, total_h, n, penalty, least, room)[0]
+        else:
+            top = _fill_qualities(sums, j, n_base, is_bundle, total_g, total_h, penalty, least, room)
         if top > best:
             best, best_column = top, j
     if best_column < 0:
         return
-    _fill_qualities(sums, best_column, n_base, is_bundle, total_g, total_h, penalty, least, room)
     split.gain, split.column = best - base, best_column
+    if n_plain <= best_column < n_base:
+        _, split.mask, split.left_g, split.left_h = find_subset(
+            sums, best_column, total_g, total_h, n, penalty, least, room
+        )
+        split.bin, split.missing_right = 0, np.int64(split.mask & np.uint64(1) == 0)
+        return
+    _fill_qualities(sums, best_column, n_base, is_bundle, total_g, total_h, penalty, least, room)
     _set_bin(sums, best_column, best_column < n_base and is_bundle[best_column], total_g, total_h, best, room, split)
 
 
@@ -88,7 +93,7 @@ def _fill_qualities(
             packed[b] = prefix
     right = room[0]
     for b in range(1, n_bins):
-        right[b] = _quality(np.float64(sum_of_g(packed[b])), np.float64(sum_of_h(packed[b])), G, H, penalty, least)
+        right[b] = quality(np.float64(sum_of_g(packed[b])), np.float64(sum_of_h(packed[b])), G, H, penalty, least)
     top = 0.0
     for b in range(1, n_bins):
         top = max(top, right[b])
@@ -98,7 +103,7 @@ def _fill_qualities(
         return top
     for b in range(1, n_bins):
         with_missing = packed[b] + missing
-        left[b] = _quality(np.float64(sum_of_g(with_missing)), np.float64(sum_of_h(with_missing)), G, H, penalty, least)
+        left[b] = quality(np.float64(sum_of_g(with_missing)), np.float64(sum_of_h(with_missing)), G, H, penalty, least)
     for b in range(1, n_bins):
         top = max(top, left[b])
     return top

@@ -16,6 +16,8 @@ DTYPES = {
     "missing_right": np.bool_, "left": np.int32, "right": np.int32, "gain": np.float32,
 }  # fmt: skip
 
+ALL_BINS = np.uint64(2**64 - 1)
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -32,6 +34,9 @@ class Tree:
         A plain column goes left where x <= threshold, a projection where u < threshold.
     missing_right : bool (N,)
         Whether a missing value of a plain column goes right.
+    mask : uint64 (N,), optional
+        Where it is not 0, the node splits a column of categories, which is numbered behind the raw columns: a row goes
+        left if the bit of its bin is 1. Missing values are in bin 0.
     left, right : int32 (N,)
         Children: a node where >= 0, else ~leaf.
     gain : float32 (N,)
@@ -47,9 +52,13 @@ class Tree:
     right: IntArray
     gain: FloatArray
     n_leaves: int
+    mask: IntArray | None = None
 
-    def check(self, n_columns: int) -> None:
-        """Raise ValueError unless prediction is safe with rows of `n_columns`, and each leaf is reached in one way."""
+    def check(self, n_columns: int, n_categories: int = 0) -> None:
+        """Raise ValueError unless prediction is safe with rows of so many columns, and each leaf is reached in one way.
+
+        `n_categories` columns of categories follow `n_columns` others.
+        """
         N = self.n_leaves - 1
         if N < 0:
             raise ValueError(f"a tree has {self.n_leaves} leaves")
@@ -57,13 +66,29 @@ class Tree:
             array = getattr(self, name)
             if array.dtype != dtype or array.shape != ((N, 2) if name == "weight" else (N,)):
                 raise ValueError(f"a tree's {name} is {array.dtype} {array.shape}, {N} nodes expected")
-        if np.any((self.column < 0) | (self.column >= n_columns) | (self.other < -1) | (self.other >= n_columns)):
-            raise ValueError(f"a tree's nodes name columns that are not among the {n_columns} of the rows")
+        subset = self._check_mask(N)
+        end = np.where(subset, n_columns + n_categories, n_columns)
+        named = (self.column >= np.where(subset, n_columns, 0)) & (self.column < end)
+        if not np.all(named & (self.other >= -1) & (self.other < np.where(subset, 0, n_columns))):
+            raise ValueError(
+                f"a tree's nodes name columns that are not among the {n_columns} of the rows, or not among their "
+                f"{n_categories} of categories"
+            )
         projected = self.other >= 0
         finite = np.isfinite(self.weight).all(axis=1) & np.isfinite(self.offset) & np.isfinite(self.threshold)
         if np.any(projected & ~finite) or np.any(np.isnan(self.threshold)) or not np.all(np.isfinite(self.gain)):
             raise ValueError("a tree has a threshold, weight, offset or gain that is not a number")
         self._check_children(N)
+
+    def _check_mask(self, N: int) -> Any:
+        """Return which nodes split categories."""
+        if self.mask is None:
+            return np.zeros(N, dtype=np.bool_)
+        if self.mask.dtype != np.uint64 or self.mask.shape != (N,):
+            raise ValueError(f"a tree's mask is {self.mask.dtype} {self.mask.shape}, {N} nodes expected")
+        if np.any(self.mask == ALL_BINS):
+            raise ValueError("a tree has a node whose right child no row can reach")
+        return self.mask != 0
 
     def _check_children(self, N: int) -> None:
         children = np.concatenate([self.left, self.right]).astype(np.int64)
@@ -91,7 +116,7 @@ def to_tree(
 ) -> Tree:
     """Translate histogram columns and bins into raw columns and thresholds.
 
-    `raw_column` and `raw_threshold`, (c, 64), are those of `HistogramColumns.raw_splits`.
+    `raw_column` and `raw_threshold`, (c, 64), are those of `HistogramColumns.raw_splits`; columns of categories follow.
     """
     nodes, N, n_base = grown.nodes, grown.n_leaves - 1, len(raw_column)
     projected = nodes["column"] >= n_base
@@ -100,6 +125,7 @@ def to_tree(
     other, weight = np.full(N, -1, dtype=np.int32), np.zeros((N, 2), dtype=np.float32)
     offset = np.zeros(N, dtype=np.float32)
     plain = ~projected
+    subset = nodes["mask"] != 0
     column[plain], threshold[plain] = raw_column[j[plain], b[plain]], raw_threshold[j[plain], b[plain]]
     if projections is not None and projected.any():
         p = nodes["column"][projected] - n_base
@@ -108,5 +134,5 @@ def to_tree(
         threshold[projected] = b[projected]
     return Tree(
         column, other, weight, offset, threshold, plain & (nodes["missing_right"] != 0), nodes["left"].copy(),
-        nodes["right"].copy(), nodes["gain"].copy(), grown.n_leaves,
+        nodes["right"].copy(), nodes["gain"].copy(), grown.n_leaves, nodes["mask"].copy() if subset.any() else None,
     )  # fmt: skip

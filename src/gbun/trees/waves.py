@@ -32,7 +32,10 @@ LEAF = np.dtype(
     align=True,
 )
 NODE = np.dtype(
-    [("column", "i4"), ("bin", "i4"), ("missing_right", "i4"), ("left", "i4"), ("right", "i4"), ("gain", "f4")],
+    [
+        *[("column", "i4"), ("bin", "i4"), ("missing_right", "i4"), ("left", "i4"), ("right", "i4"), ("gain", "f4")],
+        ("mask", "u8"),  # as in a split
+    ],
     align=True,
 )
 
@@ -51,6 +54,7 @@ class Memory(NamedTuple):
     base: Block
     projections: Block
     is_bundle: Any  # bool, of the base's columns
+    n_plain: Any  # the base's columns from here on hold categories
     items: Any  # int64 (n,), those of a shard by leaf
     spare: Any  # int64 (n,)
     histograms: Any  # int64 (leaves, 64 c)
@@ -150,7 +154,7 @@ def move(memory: Any, part: int, n_leaves: int, count: int, most_leaves: int, ga
 @numba.njit(cache=True, nogil=True)
 def _add_node(nodes: Any, number: int, leaf: Any, left: int, right: int, gain_unit: float) -> None:
     node = nodes[number]
-    node.column, node.bin, node.missing_right = leaf.column, leaf.bin, leaf.missing_right
+    node.column, node.bin, node.missing_right, node.mask = leaf.column, leaf.bin, leaf.missing_right, leaf.mask
     node.left, node.right, node.gain = ~left, ~right, min(leaf.gain * gain_unit, MOST_GAIN)
     if leaf.parent >= 0:
         if leaf.side == 0:
@@ -173,6 +177,9 @@ def _divide(memory: Any, first: int, last: int, split: Any) -> Any:
         goes_left[b] = b != split.bin if bundle else b <= split.bin
     if not bundle and not projected:
         goes_left[0] = split.missing_right == 0
+    if split.mask != 0:
+        for b in range(N_BINS):
+            goes_left[b] = split.mask >> np.uint64(b) & np.uint64(1)
     bins = memory.projections.columns[split.column - n_base] if projected else memory.base.columns[split.column]
     items, spare, one, half = memory.items, memory.spare, np.uint64(1), np.uint64(32)
     left, right, mask = np.uint64(first), np.uint64(first), np.uint8(N_BINS - 1)
@@ -224,7 +231,8 @@ def _search_leaf(
     memory: Any, part: Any, leaf: Any, first: Any, last: Any, penalty: Any, min_rows: Any, room: Any, number: Any
 ) -> None:
     sums, split, n_base = memory.histograms[leaf.slot], memory.splits[part, number], len(memory.base.columns)
-    find_split(sums, first, last, n_base, memory.is_bundle, leaf.G, leaf.H, leaf.n, penalty, min_rows, room, split)
+    sizes, total = (memory.n_plain, n_base), (leaf.G, leaf.H, leaf.n)
+    find_split(sums, first, last, *sizes, memory.is_bundle, *total, penalty, min_rows, room, split)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -244,6 +252,7 @@ def _take_best(memory: Any, n_parts: int, number: int, leaf: Any) -> None:
         if split.gain > leaf.gain:  # of equal ones the first column's, which is the first thread's
             leaf.gain, leaf.column, leaf.bin = split.gain, split.column, split.bin
             leaf.missing_right, leaf.left_g, leaf.left_h = split.missing_right, split.left_g, split.left_h
+            leaf.mask = split.mask
 
 
 @numba.njit(cache=True, nogil=True)

@@ -1,0 +1,79 @@
+"""The best split of a column of categories, whose bins have no order: one of them, or a subset, against all others.
+
+    one       gain as of any other split
+    subset    the first bins in the order of  G_b / (H_b + s),  gain with  lambda + s  in the place of lambda
+
+Among all subsets the best is a beginning of that order (s = 0; Fisher 1958). s is the Hessian of `SMOOTHING` average
+rows of the leaf: it keeps bins of few rows, whose G / H is mostly chance, from the ends of the order, and it takes from
+the gain of subsets what their choice among so many is worth. Missing values are a bin like the others. A bin without
+rows in the leaf goes to the heavier side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from gbun.trees.gain import quality
+from gbun.trees.histogram import N_BINS
+from gbun.trees.quantise import sum_of_g, sum_of_h
+
+SMOOTHING = 10.0  # average rows
+FEWEST = 4  # bins with rows, below which a subset is one bin or all but one
+ONE = np.uint64(1)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def find_subset(sums: Any, column: int, G: Any, H: Any, n: Any, penalty: Any, least: Any, room: Any) -> Any:
+    """Return the quality of the best split, the mask of the bins that go left, and their sums g and h.
+
+    The arguments are those of `find_split`, with G and H as floats. Of equal qualities one bin's counts before that of
+    subsets, then the first; a quality of 0 is no split.
+    """
+    at, smoothing = column * N_BINS, SMOOTHING * H / n
+    best, mask, left = 0.0, np.uint64(0), np.int64(0)
+    total = np.int64(0)
+    empty = np.uint64(0)
+    for b in range(N_BINS):
+        total += sums[at + b]
+        if sums[at + b] == 0:
+            empty |= ONE << np.uint64(b)
+            continue
+        g, h = np.float64(sum_of_g(sums[at + b])), np.float64(sum_of_h(sums[at + b]))
+        found = quality(g, h, G, H, penalty, least)
+        if found > best:
+            best, mask, left = found, ~(ONE << np.uint64(b)), -sums[at + b]
+    if mask != 0:
+        left += total
+    order, ratio = room[0].view(np.int64), room[1]
+    k = _sort_bins(sums, at, smoothing, order, ratio)
+    prefix, prefix_mask = np.int64(0), np.uint64(0)
+    for i in range(k - 1 if k >= FEWEST else 0):
+        prefix += sums[at + order[i]]
+        prefix_mask |= ONE << np.uint64(order[i])
+        g, h = np.float64(sum_of_g(prefix)), np.float64(sum_of_h(prefix))
+        found = quality(g, h, G, H, penalty + smoothing, least)
+        if found > best:
+            best, mask, left = found, prefix_mask, prefix
+    left_g, left_h = sum_of_g(left), sum_of_h(left)
+    heavier_left = 2 * left_h > np.int64(H)
+    return best, (mask | empty) if heavier_left else (mask & ~empty), left_g, left_h
+
+
+@numba.njit(forceinline=True)
+def _sort_bins(sums: Any, at: Any, smoothing: Any, order: Any, ratio: Any) -> Any:
+    """Write the bins that have rows to `order`, by G / (H + s), of equal ones the first; return how many there are."""
+    k = 0
+    for b in range(N_BINS):
+        if sums[at + b] == 0:
+            continue
+        value = np.float64(sum_of_g(sums[at + b])) / (np.float64(sum_of_h(sums[at + b])) + smoothing)
+        i = k
+        while i > 0 and ratio[i - 1] > value:
+            ratio[i], order[i] = ratio[i - 1], order[i - 1]
+            i -= 1
+        ratio[i], order[i] = value, b
+        k += 1
+    return k
