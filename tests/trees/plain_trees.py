@@ -61,8 +61,23 @@ def quantise(g, h):
     return q_g, q_h, e_g, e_h
 
 
-def best_split(columns, is_bundle, n_base, q_g, q_h, rows, penalty, min_rows):
+def category_splits(sums_g, sums_h, smoothing):
+    """Which bins go left, and whether they are a subset: one against the others, then beginnings of the order."""
+    filled = [b for b in range(N_BINS) if sums_g[b] or sums_h[b]]
+    for b in filled:
+        yield np.arange(N_BINS) != b, False
+    order = sorted(filled, key=lambda b: (float(sums_g[b]) / (float(sums_h[b]) + smoothing), b))
+    for k in range(1, len(order) if len(order) >= 4 else 0):
+        yield np.isin(np.arange(N_BINS), order[:k]), True
+
+
+def to_mask(goes_left):
+    return sum(1 << b for b in np.flatnonzero(goes_left).tolist())
+
+
+def best_split(columns, is_bundle, n_base, q_g, q_h, rows, penalty, min_rows, n_plain=None, variance=0.0):
     """(gain, column, bin, missing_right, goes_left) or None; all candidates one after the other."""
+    n_plain = n_base if n_plain is None else n_plain
     G, H = int(q_g[rows].sum()), int(q_h[rows].sum())
     n = int(((q_g[rows] != 0) | (q_h[rows] != 0)).sum())
     if H <= 0:
@@ -73,6 +88,24 @@ def best_split(columns, is_bundle, n_base, q_g, q_h, rows, penalty, min_rows):
         bins = column[rows]
         sums_g = np.bincount(bins, q_g[rows], N_BINS).astype(np.int64)
         sums_h = np.bincount(bins, q_h[rows], N_BINS).astype(np.int64)
+        if n_plain <= j < n_base:
+            smoothing, empty = 10.0 * float(H) / n, (sums_g == 0) & (sums_h == 0)
+            for left, subset in category_splits(sums_g, sums_h, smoothing):
+                g, h = float(sums_g[left].sum()), float(sums_h[left].sum())
+                if not subset:  # the kernel begins with the one bin
+                    g, h = G - g, H - h
+                rest_g, rest_h, more = G - g, H - h, smoothing if subset else 0.0
+                if min(h, rest_h) < least:
+                    continue
+                a, c = h + (penalty + more), rest_h + (penalty + more)
+                quality = (g * g * c + rest_g * rest_g * a) / (a * c)
+                if subset:
+                    quality -= 2 / math.pi * ((~empty).sum() - 1) * variance
+                if quality > best:
+                    heavier_left = 2 * sums_h[left].sum() > H
+                    best, goes_left = quality, np.where(empty, heavier_left, left)
+                    found = (quality - base, j, 0, int(not goes_left[0]), goes_left)
+            continue
         bundle = j < n_base and is_bundle[j]
         missing = not bundle and (sums_g[0] != 0 or sums_h[0] != 0)
         for b in range(1, N_BINS if j < n_base else PROJECTION_BINS):
@@ -99,12 +132,16 @@ def best_split(columns, is_bundle, n_base, q_g, q_h, rows, penalty, min_rows):
     return found
 
 
-def grow(columns, is_bundle, g, h, penalty, n_leaves, min_rows, projections=None):
+def grow(columns, is_bundle, g, h, penalty, n_leaves, min_rows, projections=None, n_categories=0):
     """A tree by the rule of waves: nodes as tuples, leaf of each row, sums of leaves."""
     n_base, everything = len(columns), columns if projections is None else np.concatenate([columns, projections])
     q_g, q_h, e_g, e_h = quantise(g, h)
     lambda_ = penalty * 2.0**e_h
-    split = lambda rows: best_split(everything, is_bundle, n_base, q_g, q_h, rows, lambda_, min_rows)  # noqa: E731
+    n_plain, variance = n_base - n_categories, int((q_g**2).sum()) / max(1, int(q_h.sum()))
+
+    def split(rows):
+        return best_split(everything, is_bundle, n_base, q_g, q_h, rows, lambda_, min_rows, n_plain, variance)
+
     leaves = [np.arange(len(g))]
     splits, nodes, hangs = [split(leaves[0])], [], [None]
     while True:
@@ -115,7 +152,9 @@ def grow(columns, is_bundle, g, h, penalty, n_leaves, min_rows, projections=None
         for k in wave:
             gain, column, b, right, goes_left = splits[k]
             new, number, left = len(leaves), len(nodes), goes_left[everything[column][leaves[k]]]
-            nodes.append([column, b, right, ~k, ~new, np.float32(min(gain * 2.0 ** (e_h - 2 * e_g), 3e38))])
+            nodes.append([column, b, right, ~k, ~new, np.float32(min(gain * 2.0 ** (e_h - 2 * e_g), 3e38)), 0])
+            if n_plain <= column < n_base:
+                nodes[-1][6] = to_mask(goes_left)
             if hangs[k] is not None:
                 nodes[hangs[k][0]][hangs[k][1]] = number
             leaves.append(leaves[k][~left])

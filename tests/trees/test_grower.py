@@ -26,7 +26,7 @@ def no_reduce(array):
     raise AssertionError("one process has nobody to sum with")
 
 
-def case(n=700, c=11, p=0, seed=0, weights=False):
+def case(n=700, c=11, p=0, seed=0, weights=False, categories=0):
     by_row, columns = plain_trees.make_rows(n, c, seed, bundles=[j for j in BUNDLES if j < c])
     g, h = plain_trees.make_derivatives(columns, seed)
     if weights:
@@ -34,10 +34,18 @@ def case(n=700, c=11, p=0, seed=0, weights=False):
         g, h = g * w, h * w
     is_bundle = np.isin(np.arange(c), BUNDLES)
     projections = plain_trees.make_rows(n, p, seed + 1, projections=True) if p else (None, None)
+    if categories:
+        _, more = plain_trees.make_rows(n, categories, seed + 2)
+        g = g + np.cos(more[0] * 2.0).astype(np.float32) * (g != 0)
+        columns, is_bundle = np.concatenate([columns, more]), np.append(is_bundle, np.zeros(categories, dtype=bool))
+        by_row = plain_trees.by_row(columns)
     return by_row, columns, is_bundle, g, h, projections
 
 
-def grow(some, n_threads=1, n_leaves=12, min_rows=5, penalty=1.0, rows=slice(None), reduce=no_reduce, n_processes=1):
+def grow(
+    some, n_threads=1, n_leaves=12, min_rows=5, penalty=1.0, rows=slice(None), reduce=no_reduce, n_processes=1,
+    categories=0,
+):  # fmt: skip
     _, columns, is_bundle, g, h, projections = some
     own = np.ascontiguousarray(columns[:, rows])
     extra = (None, None)
@@ -46,7 +54,7 @@ def grow(some, n_threads=1, n_leaves=12, min_rows=5, penalty=1.0, rows=slice(Non
         extra = plain_trees.by_row(extra), np.ascontiguousarray(extra)
     with thread_pool(n_threads) as threads:
         width = 0 if extra[1] is None else len(extra[1])
-        grower = Grower(plain_trees.by_row(own), own, is_bundle, threads, n_leaves, min_rows, width)
+        grower = Grower(plain_trees.by_row(own), own, is_bundle, threads, n_leaves, min_rows, width, categories)
         return grower.grow(g[rows], h[rows], penalty, reduce, n_processes, *extra)
 
 
@@ -57,10 +65,12 @@ def assert_same(a, b):
     np.testing.assert_array_equal(a.sum_h, b.sum_h)
 
 
-def assert_as_plain(some, found, n_leaves=12, min_rows=5, penalty=1.0):
+def assert_as_plain(some, found, n_leaves=12, min_rows=5, penalty=1.0, categories=0):
     _, columns, is_bundle, g, h, (_, projections) = some
-    nodes, leaf_of_row, sums = plain_trees.grow(columns, is_bundle, g, h, penalty, n_leaves, min_rows, projections)
-    assert [tuple(node) for node in found.nodes.tolist()] == [(*node[:5], float(node[5])) for node in nodes]
+    nodes, leaf_of_row, sums = plain_trees.grow(
+        columns, is_bundle, g, h, penalty, n_leaves, min_rows, projections, categories
+    )
+    assert [tuple(node) for node in found.nodes.tolist()] == [(*node[:5], float(node[5]), node[6]) for node in nodes]
     np.testing.assert_array_equal(found.leaf_of_row, leaf_of_row)
     np.testing.assert_array_equal([found.sum_g, found.sum_h], sums)
     np.testing.assert_array_equal(found.n_rows, np.bincount(leaf_of_row, minlength=found.n_leaves))
@@ -89,6 +99,15 @@ def test_trees_are_those_of_the_plain_rule(settings, n_threads):
     assert_as_plain(some, found)
 
 
+@pytest.mark.parametrize("settings", [{}, {"c": 2, "p": 3}, {"weights": True}, {"n": 4000, "c": 1}], ids=str)
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_trees_with_categories_are_those_of_the_plain_rule(settings, n_threads):
+    some = case(**settings, categories=3)
+    found = grow(some, n_threads, 25, categories=3)
+    assert np.count_nonzero(found.nodes["mask"]) > 1
+    assert_as_plain(some, found, 25, categories=3)
+
+
 # More than 256 leaves are numbered by other integers, for which kernels are compiled again.
 @pytest.mark.parametrize(
     ("n_leaves", "min_rows", "penalty"), [*product([1, 2, 3, 31], [0, 1, 40], [0.0, 1.0, 30.0]), (300, 0, 0.0)]
@@ -103,9 +122,10 @@ def test_leaves_rows_and_penalty(n_leaves, min_rows, penalty):
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 7])
 @pytest.mark.parametrize("cuts", ["even", "skewed", "empty"])
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_any_division_among_workers_gives_the_same_tree(n_workers, cuts, n_threads):
-    some = case(n=1200, c=11, p=4, weights=True)
-    alone = grow(some, 1, 20)
+@pytest.mark.parametrize("categories", [0, 2])
+def test_any_division_among_workers_gives_the_same_tree(n_workers, cuts, n_threads, categories):
+    some = case(n=1200, c=11, p=4, weights=True, categories=categories)
+    alone = grow(some, 1, 20, categories=categories)
     ends = np.linspace(0, 1200, n_workers + 1).astype(int)
     if cuts == "skewed":
         ends[1:-1] = np.arange(1, n_workers)
@@ -115,7 +135,8 @@ def test_any_division_among_workers_gives_the_same_tree(n_workers, cuts, n_threa
 
     def job(worker, reduce):
         # With one worker, too, the steps are driven from Python.
-        return grow(some, n_threads, 20, rows=shares[worker], reduce=reduce, n_processes=max(2, n_workers))
+        share = {"rows": shares[worker], "reduce": reduce, "n_processes": max(2, n_workers)}
+        return grow(some, n_threads, 20, categories=categories, **share)
 
     trees = plain_trees.among_workers(n_workers, job)
     for tree in trees:
@@ -259,6 +280,8 @@ for p in (0, 5):
     some = case(n=300, c=11, p=p)
     assert_as_plain(some, grow(some))
     assert_as_plain(some, grow(some, reduce=lambda array: array, n_processes=2))
+    some = case(n=300, c=5, p=p, categories=2)
+    assert_as_plain(some, grow(some, categories=2), categories=2)
 from gbun.trees.forest import add_trees, find_leaves
 from tests.trees.test_forest import make_tree, plain_leaves
 tree = make_tree(9, 4, 0)

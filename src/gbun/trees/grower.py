@@ -154,6 +154,8 @@ class Grower:
             parts=self._parts[:size].reshape(n_parts, most, entries),
             counts=np.zeros((n_threads, most), dtype=np.int64),
             totals=np.zeros(n_threads, dtype=np.int64),
+            squares=np.zeros(n_threads, dtype=np.int64),
+            variance=np.zeros(n_threads, dtype=np.float64),
             leaves=np.zeros((n_threads, self.n_leaves), dtype=LEAF),
             splits=np.zeros((n_threads, 2 * most), dtype=SPLIT),
             order=np.zeros((n_threads, self.n_leaves), dtype=np.int64),
@@ -243,7 +245,7 @@ def _grow_shard(
         barriers += 1
         meet(sync, size, barriers)
         if count == 0:
-            set_root(memory, part, memory.totals[:size].sum())
+            set_root(memory, part, memory.totals[:size].sum(), memory.squares[:size].sum())
         search(memory, part, n_parts, n_leaves, count, column, end, lambda_, min_rows)
         barriers += 1
         meet(sync, size, barriers)
@@ -283,11 +285,13 @@ def _grow_wave_by_wave(
     threads.run(lambda p: begin(memory, g, h, *scales, p, *rows[p]), parts)
     n_leaves, count = 1, 0
     while True:
-        total = _sum_over_workers(memory, count, reduce)
+        total, squares = _sum_over_workers(memory, count, reduce)
 
-        def search_columns(p: int, n_leaves: int = n_leaves, count: int = count, total: int = total) -> None:
+        def search_columns(
+            p: int, n_leaves: int = n_leaves, count: int = count, root: tuple[int, int] = (total, squares)
+        ) -> None:
             if count == 0:
-                set_root(memory, p, total)
+                set_root(memory, p, *root)
             search(memory, p, 1, n_leaves, count, *own[p], penalty, min_rows)
 
         threads.run(search_columns, parts)
@@ -326,20 +330,21 @@ def _common_exponents(
     return e_g, e_h
 
 
-def _sum_over_workers(memory: Memory, count: int, reduce: Reduce) -> int:
-    """Replace the first part by the sums of all parts of all workers; return the packed sum of the root's rows."""
+def _sum_over_workers(memory: Memory, count: int, reduce: Reduce) -> tuple[int, int]:
+    """Replace the first part by the sums over all workers; return the packed sum of the root's rows, and sum g^2."""
     wave = max(1, count)
     entries = wave * memory.parts.shape[2]
-    message = np.empty(2 * entries + wave + 2, dtype=np.float64)
+    message = np.empty(2 * entries + wave + 3, dtype=np.float64)
     packed = memory.parts[:, :wave].sum(axis=0).ravel()
     _unpack(packed, message[:entries], message[entries : 2 * entries])
-    message[2 * entries : -2] = memory.counts[:, :wave].sum(axis=0)
-    _unpack(memory.totals.sum(keepdims=True), message[-2:-1], message[-1:])
+    message[2 * entries : -3] = memory.counts[:, :wave].sum(axis=0)
+    _unpack(memory.totals.sum(keepdims=True), message[-3:-2], message[-2:-1])
+    message[-1] = memory.squares.sum()
     of_all = reduce(message)
     memory.parts[0, :wave] = _pack(of_all[:entries], of_all[entries : 2 * entries]).reshape(wave, -1)
     memory.counts[:] = 0
-    memory.counts[0, :wave] = of_all[2 * entries : -2]
-    return int(_pack(of_all[-2:-1], of_all[-1:])[0])
+    memory.counts[0, :wave] = of_all[2 * entries : -3]
+    return int(_pack(of_all[-3:-2], of_all[-2:-1])[0]), int(of_all[-1])
 
 
 def _unpack(packed: IntArray, g: FloatArray, h: FloatArray) -> None:

@@ -37,11 +37,12 @@ SPLIT = np.dtype(
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def find_split(
     sums: Any, first: int, last: int, n_plain: int, n_base: int, is_bundle: Any, G: Any, H: Any, n: Any, penalty: Any,
-    min_rows: Any, room: Any, split: Any,
+    min_rows: Any, variance: Any, room: Any, split: Any,
 ) -> None:  # fmt: skip
     """Write the best split at columns first .. last-1 of a leaf with the sums G and H and n rows.
 
-    `room` is float64 (3, 64). Without a split of positive gain split.column is -1.
+    `variance` is that of a gradient for each unit of H, `room` float64 (3, 64). Without a split of positive gain
+    split.column is -1.
     """
     split.gain, split.column, split.mask = 0.0, -1, np.uint64(0)
     if H <= 0:
@@ -52,7 +53,7 @@ def find_split(
     best, best_column = base + base * NOISE, -1
     for j in range(first, last):
         if n_plain <= j < n_base:
-            top = find_subset(sums, j, total_g, total_h, n, penalty, least, room)[0]
+            top = find_subset(sums, j, total_g, total_h, n, penalty, least, variance, room)[0]
         else:
             top = _fill_qualities(sums, j, n_base, is_bundle, total_g, total_h, penalty, least, room)
         if top > best:
@@ -62,7 +63,7 @@ def find_split(
     split.gain, split.column = best - base, best_column
     if n_plain <= best_column < n_base:
         _, split.mask, split.left_g, split.left_h = find_subset(
-            sums, best_column, total_g, total_h, n, penalty, least, room
+            sums, best_column, total_g, total_h, n, penalty, least, variance, room
         )
         split.bin, split.missing_right = 0, np.int64(split.mask & np.uint64(1) == 0)
         return

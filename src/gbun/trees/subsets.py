@@ -1,16 +1,19 @@
 """The best split of a column of categories, whose bins have no order: one of them, or a subset, against all others.
 
     one       gain as of any other split
-    subset    the first bins in the order of  G_b / (H_b + s),  gain with  lambda + s  in the place of lambda
+    subset    the first bins in the order of  G_b / (H_b + s),
+              gain with  lambda + s  in the place of lambda,  less  2 / pi (k - 1) v
 
 Among all subsets the best is a beginning of that order (s = 0; Fisher 1958). s is the Hessian of `SMOOTHING` average
-rows of the leaf: it keeps bins of few rows, whose G / H is mostly chance, from the ends of the order, and it takes from
-the gain of subsets what their choice among so many is worth. Missing values are a bin like the others. A bin without
-rows in the leaf goes to the heavier side.
+rows of the leaf: it keeps bins of few rows, whose G / H is mostly chance, from the ends of the order. What is taken
+from the gain is what the best of all subsets of k equal bins gains where there is nothing but chance: v is the variance
+of a gradient for each unit of the Hessian, sum g^2 / sum h of all rows. Missing values are a bin like the others. A bin
+without rows in the leaf goes to the heavier side.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
@@ -18,15 +21,18 @@ import numpy as np
 
 from gbun.trees.gain import quality
 from gbun.trees.histogram import N_BINS
-from gbun.trees.quantise import sum_of_g, sum_of_h
+from gbun.trees.quantise import pack_item, sum_of_g, sum_of_h
 
 SMOOTHING = 10.0  # average rows
+CHANCE = 2.0 / math.pi  # the square of the mean size of a standard normal number
 FEWEST = 4  # bins with rows, below which a subset is one bin or all but one
 ONE = np.uint64(1)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def find_subset(sums: Any, column: int, G: Any, H: Any, n: Any, penalty: Any, least: Any, room: Any) -> Any:
+def find_subset(
+    sums: Any, column: int, G: Any, H: Any, n: Any, penalty: Any, least: Any, variance: Any, room: Any
+) -> Any:
     """Return the quality of the best split, the mask of the bins that go left, and their sums g and h.
 
     The arguments are those of `find_split`, with G and H as floats. Of equal qualities one bin's counts before that of
@@ -49,17 +55,27 @@ def find_subset(sums: Any, column: int, G: Any, H: Any, n: Any, penalty: Any, le
         left += total
     order, ratio = room[0].view(np.int64), room[1]
     k = _sort_bins(sums, at, smoothing, order, ratio)
-    prefix, prefix_mask = np.int64(0), np.uint64(0)
+    prefix, prefix_mask, chance = np.int64(0), np.uint64(0), CHANCE * (k - 1) * variance
     for i in range(k - 1 if k >= FEWEST else 0):
         prefix += sums[at + order[i]]
         prefix_mask |= ONE << np.uint64(order[i])
         g, h = np.float64(sum_of_g(prefix)), np.float64(sum_of_h(prefix))
-        found = quality(g, h, G, H, penalty + smoothing, least)
+        found = quality(g, h, G, H, penalty + smoothing, least) - chance
         if found > best:
             best, mask, left = found, prefix_mask, prefix
     left_g, left_h = sum_of_g(left), sum_of_h(left)
     heavier_left = 2 * left_h > np.int64(H)
     return best, (mask | empty) if heavier_left else (mask & ~empty), left_g, left_h
+
+
+@numba.njit(cache=True, nogil=True)
+def sum_squares(items: Any, first: int, last: int) -> Any:
+    """Return sum q(g)^2 of items: at most 2^46, as a sum of sizes is at most 2^31 and a size 2^15."""
+    total = np.int64(0)
+    for i in range(first, last):
+        g = sum_of_g(pack_item(items[i]))
+        total += g * g
+    return total
 
 
 @numba.njit(forceinline=True)

@@ -21,6 +21,7 @@ import numpy as np
 from gbun.trees.histogram import N_BINS, add_histogram, count_items, sum_items
 from gbun.trees.quantise import make_items, sum_of_g, sum_of_h
 from gbun.trees.splitter import SPLIT, find_split
+from gbun.trees.subsets import sum_squares
 
 ROWS_AT_A_TIME = 1024  # quantised, and added to the root's histogram while they are in the cache
 MOST_GAIN = 3e38  # it is stored as float32
@@ -61,6 +62,8 @@ class Memory(NamedTuple):
     parts: Any  # int64 (parts, leaves of a wave, 64 c): what each thread has summed in this wave; none with one thread
     counts: Any  # int64 (parts, leaves of a wave): rows of weight > 0
     totals: Any  # int64 (parts,): the root's sums
+    squares: Any  # int64 (parts,): sum g^2 of the root, where there are categories
+    variance: Any  # float64 (parts,): sum g^2 / sum h, each thread's copy
     leaves: Any  # LEAF (parts, leaves)
     splits: Any  # SPLIT (parts, 2 leaves of a wave)
     order: Any  # int64 (parts, leaves): the leaves that a wave splits
@@ -83,12 +86,15 @@ def begin(memory: Any, g: Any, h: Any, scale_g: Any, scale_h: Any, part: int, fi
         total += sum_items(memory.items, row, end)
         n += count_items(memory.items, row, end)
     memory.totals[part], memory.counts[part, 0] = total, n
+    if memory.n_plain < len(memory.base.columns):
+        memory.squares[part] = sum_squares(memory.items, first, last)
 
 
 @numba.njit(cache=True, nogil=True)
-def set_root(memory: Any, part: int, total: Any) -> None:
+def set_root(memory: Any, part: int, total: Any, squares: Any) -> None:
     root = memory.leaves[part, 0]
     root.G, root.H = sum_of_g(total), sum_of_h(total)
+    memory.variance[part] = squares / max(1, root.H)
 
 
 @numba.njit(forceinline=True)
@@ -232,7 +238,8 @@ def _search_leaf(
 ) -> None:
     sums, split, n_base = memory.histograms[leaf.slot], memory.splits[part, number], len(memory.base.columns)
     sizes, total = (memory.n_plain, n_base), (leaf.G, leaf.H, leaf.n)
-    find_split(sums, first, last, *sizes, memory.is_bundle, *total, penalty, min_rows, room, split)
+    variance = memory.variance[part]
+    find_split(sums, first, last, *sizes, memory.is_bundle, *total, penalty, min_rows, variance, room, split)
 
 
 @numba.njit(cache=True, nogil=True)
