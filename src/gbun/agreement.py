@@ -240,7 +240,7 @@ def _read_share(X: Any, tensors: bool, declared: Any) -> tuple[Any, tuple[Featur
         return X, local, ShareForm(features.n_rows, schema.kind)
     columns = int(schema.n_columns or 0)
     if schema.names is None:
-        kind = "sparse" if (schema.kind, features.dense) == ("array", None) else schema.kind
+        kind = "sparse" if schema.kind == "array" and features.dense is None else schema.kind
         return X, local, ShareForm(features.n_rows, kind, columns)
     categorical = [name in schema.categorical for name in schema.names]
     missing = frames.find_missing_columns(X)

@@ -9,6 +9,7 @@ import numpy as np
 from gbun.config import Parameters
 from gbun.data.features import Features, Schema
 from gbun.networks import Family
+from gbun.trees.categories import MAX_CATEGORIES
 
 # docs/parameters.md has the evidence for these values.
 DENSE_DENSITY = 0.1  # as in the paper: nine of ten weights are zero
@@ -61,8 +62,10 @@ def choose_kinds(parameters: Parameters, features: Features, schema: Schema, n_s
     if parameters.learner != "auto":
         return [parameters.learner]
     networks_only = any(getattr(parameters, name) is not None for name in NETWORK_PARAMETERS)
-    has_columns = features.dense is not None or schema.categorical
-    if not has_columns or parameters.device != "cpu" or networks_only or n_scores > MAX_TREE_SCORES:
+    n_categories = len(schema.categorical)
+    if (features.dense is None and not n_categories) or n_categories > MAX_CATEGORIES:
+        return ["network"]
+    if parameters.device != "cpu" or networks_only or n_scores > MAX_TREE_SCORES:
         return ["network"]
     return ["mixed", "tree"]
 

@@ -52,6 +52,7 @@ from gbun.objectives import Custom, Objective
 from gbun.problem import Problem, check_unused_parameters, divide_rows
 from gbun.ranges import parse_size
 from gbun.scored_rows import Place, ScoredRows, Start, TrainingRows, scale
+from gbun.trees.categories import MAX_CATEGORIES
 
 Made = TypeVar("Made")
 Allocated = tuple[TrainingRows, list[Evaluation]]
@@ -222,6 +223,11 @@ def make_tree_learner(problem: Problem) -> TreeLearner:
     parameters, schema = problem.parameters, problem.schema
     if problem.shard.features.dense is None and not schema.categorical:
         raise ValueError(f"learner={parameters.learner!r} splits dense columns, X has none; use learner='network'")
+    if len(schema.categorical) > MAX_CATEGORIES:
+        raise ValueError(
+            f"learner={parameters.learner!r} splits {MAX_CATEGORIES} columns of categories at most, X has "
+            f"{len(schema.categorical)}; use learner='network'"
+        )
     if parameters.device != "cpu":
         raise ValueError(f"learner={parameters.learner!r} is computed on device='cpu' only, got {parameters.device!r}")
     n_scores = problem.target.objective.n_outputs(problem.target.y)

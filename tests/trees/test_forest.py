@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from gbun.data.features import N_BUCKETS
 from gbun.kernels.threads import thread_pool
+from gbun.trees.categories import Categories
 from gbun.trees.forest import add_trees, find_leaves, pack_forest
 from gbun.trees.grower import Grower
 from gbun.trees.projections import Projections
@@ -9,7 +13,7 @@ from gbun.trees.tree import Tree, to_tree
 from tests.trees import plain_trees
 
 
-def make_tree(n_leaves, n_columns, seed, share_projected=0.3):
+def make_tree(n_leaves, n_columns, seed, share_projected=0.3, n_categories=0):
     rng = np.random.default_rng(seed)
     N = n_leaves - 1
     left, right = np.zeros(N, dtype=np.int32), np.zeros(N, dtype=np.int32)
@@ -27,16 +31,27 @@ def make_tree(n_leaves, n_columns, seed, share_projected=0.3):
     threshold = rng.normal(size=N).astype(np.float32).round(1)
     offset = np.where(projected, rng.normal(size=N), 0).astype(np.float32)
     missing = ~projected & (rng.random(N) < 0.5)
-    return Tree(column, other, weight, offset, threshold, missing, left, right, np.ones(N, np.float32), n_leaves)
+    mask = None
+    if n_categories:
+        subset = ~projected & (rng.random(N) < 0.5)
+        column[subset] = rng.integers(n_columns, n_columns + n_categories, np.count_nonzero(subset))
+        mask = np.where(subset, rng.integers(1, 2**64 - 1, N, dtype=np.uint64), 0).astype(np.uint64)
+    gain = np.ones(N, np.float32)
+    return Tree(column, other, weight, offset, threshold, missing, left, right, gain, n_leaves, mask)
 
 
-def plain_leaves(tree, X, fill):
+def plain_leaves(tree, X, fill, categories=None):
     X, fill, leaves = X.astype(np.float32), np.asarray(fill, dtype=np.float32), []
-    for x in X:
+    for i, x in enumerate(X):
         k = 0 if tree.n_leaves > 1 else ~0
         while k >= 0:
             a, b = tree.column[k], tree.other[k]
-            if b < 0:
+            if tree.mask is not None and tree.mask[k]:
+                column, first = categories[0].pages[a - X.shape[1]]
+                rank = int(categories[0].ranks[column, categories[1][i, column]])
+                bin_ = 0 if rank == 2**16 - 1 else 1 + rank - first if first <= rank < first + 62 else 63
+                goes_right = not int(tree.mask[k]) >> int(bin_) & 1
+            elif b < 0:
                 goes_right = tree.missing_right[k] if np.isnan(x[a]) else x[a] > tree.threshold[k]
             else:
                 x_a, x_b = (fill[j] if np.isnan(x[j]) else x[j] for j in (a, b))
@@ -66,6 +81,64 @@ def test_leaves_are_those_of_the_plain_rule(n_leaves, share_projected):
     found = find_leaves(tree, X, fill)
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, plain_leaves(tree, X, fill))
+
+
+@pytest.mark.parametrize("n_leaves", [2, 9, 300])
+@pytest.mark.parametrize("n_columns", [0, 5])
+def test_leaves_of_rows_with_categories(n_leaves, n_columns):
+    rng, X, fill = np.random.default_rng(n_leaves), make_X(400, n_columns), np.full(n_columns, 0.5, dtype=np.float32)
+    orders = [1 + rng.permutation(N_BUCKETS - 1)[:size] for size in (5, 64, 600)]  # 1, 2 and 8 pages
+    categories = Categories.from_ranks(np.stack([to_ranks(order) for order in orders]))
+    buckets = np.stack([rng.choice([*order[:400], 0], 400) for order in orders], axis=1).astype(np.uint16)
+    assert len(categories.pages) == 11
+    given = categories, buckets
+    trees = [make_tree(n_leaves, n_columns, seed, 0.3, 11) for seed in range(3) if n_columns]
+    trees = trees or [only_categories(make_tree(n_leaves, 11, 0, 0.0))]
+    for tree in trees:
+        tree.check(n_columns, 11)
+        expected = plain_leaves(tree, X, fill, given)
+        np.testing.assert_array_equal(find_leaves(tree, X, fill, *given), expected)
+    plain = make_tree(7, n_columns, 5) if n_columns else trees[0]
+    scores, forest = np.zeros((400, 1)), pack_forest([*trees, plain])  # one of them without categories
+    heads = np.concatenate([np.arange(tree.n_leaves, dtype=float) for tree in [*trees, plain]])[:, None]
+    add_trees(forest, X, fill, heads, scores, *given)
+    total = sum(plain_leaves(tree, X, fill, given) for tree in [*trees, plain])
+    np.testing.assert_array_equal(scores[:, 0], total)
+    with pytest.raises(ValueError, match="do not fit"):
+        add_trees(forest, X, fill, heads, scores, categories, buckets[:, :2])
+    with pytest.raises(ValueError, match="other columns"):
+        add_trees(forest, X, fill, heads, scores)
+
+
+def to_ranks(order):
+    ranks = np.full(N_BUCKETS, 2**16 - 1, dtype=np.uint16)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def only_categories(tree):
+    mask = np.random.default_rng(0).integers(1, 2**64 - 1, len(tree.column), dtype=np.uint64)
+    return replace(tree, mask=mask, threshold=np.zeros_like(tree.threshold))
+
+
+def test_forged_masks_are_refused():
+    tree = make_tree(40, 4, 0, 0.3, 2)
+    tree.check(4, 2)
+    at = int(np.flatnonzero(tree.mask)[0])
+    plain, pair = int(np.flatnonzero((tree.mask == 0) & (tree.other < 0))[0]), int(np.flatnonzero(tree.other >= 0)[0])
+    for name, node, value in (
+        ("column", at, 6), ("column", at, 3), ("column", plain, 4), ("other", at, 0), ("mask", at, 0),
+        ("mask", plain, 5), ("mask", pair, 5), ("mask", at, 2**64 - 1), ("other", pair, 4),
+    ):  # fmt: skip
+        array = getattr(tree, name).copy()
+        array[node] = value
+        with pytest.raises(ValueError, match=r"column|reach"):
+            replace(tree, **{name: array}).check(4, 2)
+    for mask in (tree.mask.astype(np.int64), tree.mask[1:]):
+        with pytest.raises(ValueError, match="mask"):
+            replace(tree, mask=mask).check(4, 2)
+    with pytest.raises(ValueError, match="columns"):
+        tree.check(4, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.bool_])

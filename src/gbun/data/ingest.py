@@ -74,7 +74,7 @@ def conform(
             rows = scipy.sparse.csr_array(parts, shape=(rows.shape[0], n_columns))
         rows = rows.toarray() if dense else rows
     if schema.kind == "columns" and not (is_sparse(rows) or detect_row_kind(rows)):
-        features, found = _read_features(rows, name, declared=[int(j) for j in schema.categorical])
+        features, found = _conform_columns(rows, schema, name)
     elif (schema.kind == "frame" or (is_shard and schema.kind == "array")) and frames.is_frame(rows):
         features, found = from_frame(rows, name, schema)
     else:
@@ -83,6 +83,19 @@ def conform(
     if schema.kind == "array" and not dense and features.dense is not None:
         features = from_sparse(scipy.sparse.csr_array(to_host(features.dense)), name)
     return _attach_device_entries(features, X, matrix) if tensors else features
+
+
+def _conform_columns(rows: Any, schema: Schema, name: str) -> tuple[Features, Schema]:
+    """Read an array whose columns are declared by the schema, or a frame of numbers in its place."""
+    if frames.is_frame(rows):
+        columns = [column.values for column in frames.read_columns(rows, name)]
+        if not columns or any(values is None for values in columns):
+            return _read_features(rows, name)
+        rows = np.column_stack(columns)  # type: ignore[arg-type]
+    X = to_host(from_array(rows, name).dense)
+    if X.shape[1] != schema.n_columns:
+        return Features(len(X)), Schema("columns", X.shape[1])
+    return _declare_columns(X, [int(j) for j in schema.categorical])
 
 
 def _to_rows(X: Any, tensors: bool, name: str) -> Any:

@@ -9,7 +9,7 @@ of threads and workers grows the same tree, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,15 @@ from gbun.trees.categories import (
     CATEGORY_ARRAYS,
     COLUMNS_AT_A_TIME,
     MAX_CATEGORIES,
+    MOST_PAGES,
+    NO_BUCKETS,
     NO_CATEGORIES,
-    BinnedCategories,
+    UNSEEN,
+    Categories,
     append_categories,
-    fit_category_bins,
-    pack_bins,
-    unpack_bins,
+    pack_categories,
+    rank_categories,
+    unpack_categories,
 )
 from gbun.trees.forest import add_trees, find_leaves, pack_forest
 from gbun.trees.grower import Grower
@@ -75,12 +78,12 @@ HISTOGRAM_BYTES = 8 * 64  # of a column of a leaf
 class TreePartition(Partition):
     """A tree; `fill` has what stands for a missing value of each column in a projection, (m,).
 
-    `bins` has the bin of each bucket of the columns of categories, (c, N_BUCKETS).
+    `categories` says how the columns of categories are binned.
     """
 
     tree: Tree
     fill: FloatArray
-    bins: IntArray = field(default_factory=lambda: NO_CATEGORIES.bins)
+    categories: Categories = NO_CATEGORIES
     n_trees = 1
 
     @property
@@ -88,7 +91,8 @@ class TreePartition(Partition):
         return self.tree.n_leaves
 
     def leaves(self, features: Features) -> IntArray:
-        return find_leaves(self.tree, self._columns_of(features), self.fill, self._categories_of(features))[:, None]
+        X, buckets = self._columns_of(features), self._buckets_of(features)
+        return find_leaves(self.tree, X, self.fill, self.categories, buckets)[:, None]
 
     @classmethod
     def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
@@ -97,16 +101,17 @@ class TreePartition(Partition):
         trees = [step.partition.tree for step in steps if isinstance(step.partition, TreePartition)]
         heads = np.concatenate([step.head for step in steps])
         forest, X = pack_forest(trees), first._columns_of(features)
-        add_trees(forest, X, first.fill, heads, scores, first._categories_of(features))
+        add_trees(forest, X, first.fill, heads, scores, first.categories, first._buckets_of(features))
         return True
 
-    def _categories_of(self, features: Features) -> BinnedCategories:
-        if not len(self.bins):
-            return NO_CATEGORIES
-        found = 0 if features.categories is None else features.categories.shape[1]
-        if features.categories is None or found != len(self.bins):
-            raise ValueError(f"trees of this model split {len(self.bins)} columns of categories, X has {found}")
-        return BinnedCategories(np.ascontiguousarray(features.categories), self.bins)
+    def _buckets_of(self, features: Features) -> IntArray:
+        wanted, buckets = len(self.categories.ranks), features.categories
+        if not wanted:
+            return NO_BUCKETS
+        if buckets is None or buckets.shape[1] != wanted:
+            found = 0 if buckets is None else buckets.shape[1]
+            raise ValueError(f"trees of this model split {wanted} columns of categories, X has {found}")
+        return np.ascontiguousarray(buckets)
 
     def _columns_of(self, features: Features) -> FloatArray:
         if not len(self.fill):
@@ -160,10 +165,10 @@ class TreeLearner(Learner[TreePartition]):
         return 4
 
     def kept_bytes(self, n_rows: int, n_scores: int) -> int:
-        m, p, c = self.n_columns, self.n_projections, self.n_categories
+        m, p, c = self.n_columns, self.n_projections, self.n_categories * MOST_PAGES  # at most: data decides
         # bins by row and by column, columns of projections, items and spare ones, leaves; g and h
         of_row = 2 * (m + p + c) + 16 + (4 * m if p else 0) + 20 + 8 * n_scores + (8 if n_scores > 1 else 0)
-        counted = (3 * 8 * min(c, COLUMNS_AT_A_TIME) + c) * N_BUCKETS
+        counted = (3 * 8 * min(self.n_categories, COLUMNS_AT_A_TIME) + 2 * self.n_categories) * N_BUCKETS
         return of_row * n_rows + 3 * HISTOGRAM_BYTES * self.n_leaves * (m + p + c) + counted
 
     def begin(self, rows: LearnerRows, collective: Collective) -> TreeFitter:
@@ -201,8 +206,8 @@ class TreeLearner(Learner[TreePartition]):
         if self.n_categories:
             masks = [np.zeros(tree.n_leaves - 1, np.uint64) if tree.mask is None else tree.mask for tree in trees]
             arrays["mask"] = np.concatenate([np.zeros(0, np.uint64), *masks])
-            no_bins = np.zeros((self.n_categories, N_BUCKETS), dtype=np.uint8)
-            arrays |= pack_bins(partitions[0].bins if partitions else no_bins)
+            unseen = Categories.from_ranks(np.full((self.n_categories, N_BUCKETS), UNSEEN, dtype=np.uint16))
+            arrays |= pack_categories(partitions[0].categories if partitions else unseen)
         return arrays
 
     def unpack(self, arrays: Arrays, rounds: Sequence[int]) -> list[TreePartition]:
@@ -214,9 +219,9 @@ class TreeLearner(Learner[TreePartition]):
         n_nodes = int((n_leaves - 1).sum())
         nodes = {name: _check_nodes(name, arrays[name], n_nodes) for name in NODES}
         fill = check_array("fill", arrays["fill"], "float32", (self.n_columns,))
-        bins, masks = NO_CATEGORIES.bins, None
+        categories, masks = NO_CATEGORIES, None
         if self.n_categories:
-            bins = unpack_bins(arrays, self.n_categories)
+            categories = unpack_categories(arrays, self.n_categories)
             masks = check_array("mask", arrays["mask"], "uint64", (n_nodes,))
         ends = np.cumsum([0, *(n_leaves - 1)]).tolist()
         partitions = []
@@ -225,8 +230,8 @@ class TreeLearner(Learner[TreePartition]):
             mask = masks[own].copy() if masks is not None and masks[own].any() else None
             of_tree = {name: np.ascontiguousarray(array[own]) for name, array in nodes.items()}
             tree = Tree(**of_tree, n_leaves=n, mask=mask)
-            tree.check(self.n_columns, self.n_categories)
-            partitions.append(TreePartition(tree, fill, bins))
+            tree.check(self.n_columns, len(categories.pages))
+            partitions.append(TreePartition(tree, fill, categories))
         return partitions
 
 
@@ -252,21 +257,21 @@ class TreeFitter:
         bins = fit_bins(X, reduce, threads, weight, keys)
         self.columns = find_bundles(X, bins, reduce, threads, weight, keys)
         self.splits = self.columns.raw_splits()
-        c, is_bundle, categories = learner.n_categories, self.columns.is_bundle, NO_CATEGORIES
-        if c:
+        self.categories, buckets = NO_CATEGORIES, NO_BUCKETS
+        if learner.n_categories:
             assert features.categories is not None
-            found = fit_category_bins(features.categories, reduce, threads, weight)
-            categories = BinnedCategories(features.categories, found)
-            self.splits = append_categories(*self.splits, X.shape[1], c)
-            is_bundle = np.concatenate([is_bundle, np.zeros(c, dtype=np.bool_)])
-        self.category_bins = categories.bins
-        binned = bin_rows(X, self.columns, threads, categories)
+            buckets = features.categories
+            self.categories = rank_categories(buckets, reduce, threads, weight)
+        n_pages = len(self.categories.pages)
+        self.splits = append_categories(*self.splits, X.shape[1], n_pages)
+        is_bundle = np.concatenate([self.columns.is_bundle, np.zeros(n_pages, dtype=np.bool_)])
+        binned = bin_rows(X, self.columns, threads, self.categories, buckets)
         self.statistics = column_statistics(bins)
         p = learner.n_projections if len(self.statistics.usable) > 1 else 0
         self.filled = fill_columns(X, self.statistics, threads) if p else np.zeros((0, len(X)), np.float32)
         self.projected = allocate_binned_rows(len(X), p)
         self.grower = Grower(
-            binned.by_row, binned.by_column, is_bundle, threads, learner.n_leaves, learner.min_rows, p, c
+            binned.by_row, binned.by_column, is_bundle, threads, learner.n_leaves, learner.min_rows, p, n_pages
         )
         C = rows.current_scores().shape[1]
         self.one_leaf = np.zeros(len(X), dtype=np.uint8)
@@ -296,7 +301,7 @@ class TreeFitter:
             penalty *= float(leaf_sums(one_h[:, None], self.one_leaf, 1, threads, reduce)[0, 0]) / learner.n_leaves
         grown = self.grower.grow(one_g, one_h, penalty, reduce, self.collective.size, *projected)
         tree = to_tree(grown, *self.splits, projections)
-        partition = TreePartition(tree, self.statistics.fill, self.category_bins)
+        partition = TreePartition(tree, self.statistics.fill, self.categories)
         if C == 1:
             G, H = grown.sum_g[:, None], grown.sum_h[:, None]
         else:

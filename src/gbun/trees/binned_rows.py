@@ -16,7 +16,7 @@ from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool, allocate_aligned
 from gbun.trees.blocks import read_block, row_blocks
 from gbun.trees.bundling import HistogramColumns
-from gbun.trees.categories import NO_CATEGORIES, BinnedCategories, write_bins
+from gbun.trees.categories import NO_BUCKETS, NO_CATEGORIES, Categories, write_bins
 from gbun.trees.intervals import N_BINS
 
 ABSOLUTE, INFINITE = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
@@ -51,7 +51,11 @@ def allocate_binned_rows(n: int, n_columns: int) -> BinnedRows:
 
 
 def bin_rows(
-    X: FloatArray, columns: HistogramColumns, threads: ThreadPool, categories: BinnedCategories = NO_CATEGORIES
+    X: FloatArray,
+    columns: HistogramColumns,
+    threads: ThreadPool,
+    categories: Categories = NO_CATEGORIES,
+    buckets: IntArray = NO_BUCKETS,
 ) -> BinnedRows:
     """Replace the values of rows by the bins of histogram columns; those of categories come last.
 
@@ -65,8 +69,8 @@ def bin_rows(
     >>> rows.by_row.shape
     (3, 8)
     """
-    n_plain, (buckets, bins) = len(columns), categories
-    binned = allocate_binned_rows(len(X), n_plain + len(bins))
+    n_plain, n_pages = len(columns), len(categories.pages)
+    binned = allocate_binned_rows(len(X), n_plain + n_pages)
     edges = np.full((len(columns.bins.n_edges), N_BINS), NO_EDGE, dtype=np.int32)
     held = columns.bins.edges < np.inf
     edges[:, 1:-1][held] = ordered(columns.bins.edges[held])
@@ -77,11 +81,11 @@ def bin_rows(
         tile = np.zeros((binned.by_row.shape[1], -(-read.n_rows // 8)), dtype=np.uint64)  # eight rows a word
         bits = read.values.view(np.uint32)
         _bin_block(bits, *read[1:4], columns.members, columns.n_members, edges, tile)
-        if len(bins):
-            write_bins(buckets[block], bins, tile.view(np.uint8)[n_plain:])
+        if n_pages:
+            write_bins(buckets[block], *categories, tile.view(np.uint8)[n_plain:])
         write_tile(tile, binned.by_row[block], binned.by_column[:, block])
 
-    threads.run(work, list(row_blocks(len(X), X.shape[1] + len(bins))))
+    threads.run(work, list(row_blocks(len(X), X.shape[1] + n_pages)))
     return binned
 
 

@@ -1,9 +1,12 @@
 """Bins of categories: the frequent ones have bins of their own, the others share one.
 
 A category is known by its bucket, 16 bits of a hash; bucket 0 is for missing values. Rows of all workers are counted by
-bucket. The fullest buckets get bins 1, 2, ... in this order, of equal ones the first; if there are more than 63, the
-others share bin 63. Bin 0 is for missing values and for buckets that no row was in: a category that training has not
-seen counts as missing.
+bucket, and buckets are ranked: the fullest first, of equal ones the first. A column of up to 63 buckets is a histogram
+column. One of more is up to 8 of them, its pages, each of which tells the buckets of 62 ranks from each other:
+
+    bin of rank r on page p  =  1 + r - 62 p   if  62 p <= r < 62 (p + 1),   else 63
+
+Bin 0 is for missing values and for buckets that no row was in: a category that training has not seen counts as missing.
 """
 
 from __future__ import annotations
@@ -21,25 +24,38 @@ from gbun.kernels.threads import ThreadPool
 from gbun.trees.binning import Reduce
 from gbun.trees.intervals import N_BINS
 
-CATEGORY_ARRAYS = "n_buckets", "bucket", "bucket_bin"
-MAX_CATEGORIES = 4096  # columns, whose tables of bins take 256 MB
+PAGE = N_BINS - 2  # ranks that have bins of their own on a page
+OTHERS = N_BINS - 1  # the bin of those on other pages, and on none
+MOST_PAGES = 8
+UNSEEN = 2**16 - 1  # the rank of missing values and of buckets without rows
+CATEGORY_ARRAYS = "n_buckets", "bucket"
+MAX_CATEGORIES = 2048  # columns, whose ranks take 256 MB
 COLUMNS_AT_A_TIME = 64  # whose counts, 32 MB, are summed over workers at a time
 
 
-class BinnedCategories(NamedTuple):
-    """Rows of columns of categories, and the bins of their buckets."""
+class Categories(NamedTuple):
+    """How columns of categories are binned."""
 
-    buckets: IntArray  # uint16 (n, c)
-    bins: IntArray  # uint8 (c, N_BUCKETS)
+    ranks: IntArray  # uint16 (c, N_BUCKETS), of each bucket
+    pages: IntArray  # int64 (p, 2): of each histogram column, the column of categories and its first rank
+
+    @classmethod
+    def from_ranks(cls, ranks: IntArray) -> Categories:
+        """Give each column as many pages as its buckets ask for."""
+        seen = np.count_nonzero(ranks != UNSEEN, axis=1)
+        n_pages = np.where(seen <= N_BINS - 1, 1, np.minimum(-(-seen // PAGE), MOST_PAGES))
+        pages = [(column, PAGE * page) for column, n in enumerate(n_pages.tolist()) for page in range(n)]
+        return cls(ranks, np.array(pages, dtype=np.int64).reshape(-1, 2))
 
 
-NO_CATEGORIES = BinnedCategories(np.zeros((0, 0), dtype=np.uint16), np.zeros((0, N_BUCKETS), dtype=np.uint8))
+NO_CATEGORIES = Categories.from_ranks(np.zeros((0, N_BUCKETS), dtype=np.uint16))
+NO_BUCKETS = np.zeros((0, 0), dtype=np.uint16)
 
 
-def fit_category_bins(
+def rank_categories(
     buckets: IntArray, reduce: Reduce, threads: ThreadPool, weight: FloatArray | None = None
-) -> IntArray:
-    """Return the bin of each bucket of each column, uint8 (c, N_BUCKETS).
+) -> Categories:
+    """Rank the buckets of each column by their rows.
 
     Parameters
     ----------
@@ -54,73 +70,79 @@ def fit_category_bins(
     Examples
     --------
     >>> rows = np.array([[7], [9], [9], [0]], dtype=np.uint16)
-    >>> bins = fit_category_bins(rows, lambda sums: sums, ThreadPool(1))
-    >>> bins[0, [0, 5, 7, 9]].tolist()
-    [0, 0, 2, 1]
+    >>> found = rank_categories(rows, lambda sums: sums, ThreadPool(1))
+    >>> found.ranks[0, [9, 7, 5, 0]].tolist(), found.pages.tolist()
+    ([0, 1, 65535, 65535], [[0, 0]])
     """
     counted = None if weight is None or (weight > 0).all() else np.flatnonzero(weight > 0)
     rows, c = buckets if counted is None else buckets[counted], buckets.shape[1]
-    bins = np.zeros((c, N_BUCKETS), dtype=np.uint8)
+    ranks = np.empty((c, N_BUCKETS), dtype=np.uint16)
     for first in range(0, c, COLUMNS_AT_A_TIME):
         columns = range(first, min(first + COLUMNS_AT_A_TIME, c))
         own = threads.map(lambda j: np.bincount(rows[:, j], minlength=N_BUCKETS), columns)
         counts = np.asarray(reduce(np.concatenate(list(own)).astype(np.float64))).reshape(-1, N_BUCKETS)
         for j, of_column in zip(columns, counts, strict=True):
-            bins[j] = rank_buckets(of_column)
-    return bins
+            ranks[j] = rank_buckets(of_column)
+    return Categories.from_ranks(ranks)
 
 
 def rank_buckets(counts: FloatArray) -> IntArray:
-    """Return the bin of each bucket of a column from the rows in it."""
+    """Return the rank of each bucket of a column from the rows in it."""
     counts = counts.copy()
     counts[0] = 0
-    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    bins = np.zeros(N_BUCKETS, dtype=np.uint8)
-    bins[order] = np.minimum(np.arange(1, len(order) + 1), N_BINS - 1)
-    return bins
+    return _to_ranks(np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)])
 
 
-def append_categories(
-    column: IntArray, threshold: FloatArray, n_columns: int, n_categories: int
-) -> tuple[IntArray, FloatArray]:
-    """Append columns of categories to `HistogramColumns.raw_splits`; they are numbered behind the raw columns."""
-    more = np.repeat(np.arange(n_columns, n_columns + n_categories)[:, None], N_BINS, axis=1)
-    zeros = np.zeros((n_categories, N_BINS), dtype=np.float32)
+def _to_ranks(order: IntArray) -> IntArray:
+    ranks = np.full(N_BUCKETS, UNSEEN, dtype=np.uint16)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def append_categories(column: IntArray, threshold: FloatArray, n_columns: int, n_pages: int) -> tuple[Any, FloatArray]:
+    """Append pages to `HistogramColumns.raw_splits`; they are numbered behind the raw columns."""
+    more = np.repeat(np.arange(n_columns, n_columns + n_pages)[:, None], N_BINS, axis=1)
+    zeros = np.zeros((n_pages, N_BINS), dtype=np.float32)
     return np.concatenate([column, more]), np.concatenate([threshold, zeros])
 
 
-def pack_bins(bins: IntArray) -> dict[str, Any]:
-    """Return arrays that hold the bins of buckets: how many each column has, which, and their bins.
+def pack_categories(categories: Categories) -> dict[str, Any]:
+    """Return the buckets of each column in the order of their ranks, and how many it has.
 
-    >>> bins = np.zeros((2, N_BUCKETS), dtype=np.uint8)
-    >>> bins[1, [4, 500]] = 2, 1
-    >>> {name: array.tolist() for name, array in pack_bins(bins).items()}
-    {'n_buckets': [0, 2], 'bucket': [4, 500], 'bucket_bin': [2, 1]}
+    >>> ranks = np.stack([_to_ranks(np.array([], dtype=int)), _to_ranks(np.array([500, 4]))])
+    >>> {name: array.tolist() for name, array in pack_categories(Categories.from_ranks(ranks)).items()}
+    {'n_buckets': [0, 2], 'bucket': [500, 4]}
     """
-    column, bucket = np.nonzero(bins)
-    counts = np.bincount(column, minlength=len(bins)).astype(np.int64)
-    return dict(zip(CATEGORY_ARRAYS, (counts, bucket.astype(np.uint16), bins[column, bucket]), strict=True))
+    orders = [np.argsort(ranks, kind="stable")[: np.count_nonzero(ranks != UNSEEN)] for ranks in categories.ranks]
+    counts = np.array([len(order) for order in orders], dtype=np.int64)
+    return {"n_buckets": counts, "bucket": np.concatenate([np.zeros(0), *orders]).astype(np.uint16)}
 
 
-def unpack_bins(arrays: Mapping[str, Any], n_categories: int) -> IntArray:
-    """Return the bins of buckets that `pack_bins` wrote; the arrays are untrusted."""
-    counts = check_array("n_buckets", arrays["n_buckets"], "int64", (n_categories,))
+def unpack_categories(arrays: Mapping[str, Any], n_columns: int) -> Categories:
+    """Return what `pack_categories` wrote; the arrays are untrusted."""
+    counts = check_array("n_buckets", arrays["n_buckets"], "int64", (n_columns,))
     if len(counts) and not 0 <= counts.min() <= counts.max() < N_BUCKETS:
         raise ValueError(f"n_buckets must be from 0 to {N_BUCKETS - 1}, got {counts.min()} to {counts.max()}")
-    total = int(counts.sum())
-    bucket = check_array("bucket", arrays["bucket"], "uint16", (total,)).astype(np.int64)
-    bin_ = check_array("bucket_bin", arrays["bucket_bin"], "uint8", (total,))
-    place = np.repeat(np.arange(n_categories), counts) * N_BUCKETS + bucket
-    if np.any(np.diff(place) <= 0) or np.any(bucket == 0) or np.any((bin_ == 0) | (bin_ >= N_BINS)):
-        raise ValueError(f"buckets must be above 0 and ascend in each column, and their bins be from 1 to {N_BINS - 1}")
-    bins = np.zeros(n_categories * N_BUCKETS, dtype=np.uint8)
-    bins[place] = bin_
-    return bins.reshape(n_categories, N_BUCKETS)
+    bucket = check_array("bucket", arrays["bucket"], "uint16", (int(counts.sum()),))
+    orders = np.split(bucket, np.cumsum(counts)[:-1])
+    if any(0 in order or len(np.unique(order)) < len(order) for order in orders):
+        raise ValueError("each bucket of a column must be there once, and none may be 0")
+    return Categories.from_ranks(np.stack([_to_ranks(order) for order in orders]))
+
+
+@numba.njit(inline="always")
+def to_bin(rank: Any, first_rank: Any) -> Any:
+    """Return the bin of a rank on the page that begins with `first_rank`."""
+    place = np.int64(rank) - first_rank
+    own = place + 1 if 0 <= place < PAGE else OTHERS
+    return 0 if rank == UNSEEN else own
 
 
 @numba.njit(cache=True, nogil=True)
-def write_bins(buckets: Any, bins: Any, out: Any) -> None:
-    """out[j, i] = bin of row i in column j, for all rows of `buckets`, (n, c)."""
-    for j in range(len(bins)):
+def write_bins(buckets: Any, ranks: Any, pages: Any, out: Any) -> None:
+    """out[p, i] = bin of row i on page p, for all rows of `buckets`, (n, c)."""
+    for p in range(len(pages)):
+        column, first_rank = pages[p]
+        of_bucket = ranks[column]
         for i in range(len(buckets)):
-            out[j, i] = bins[j, buckets[i, j]]
+            out[p, i] = to_bin(of_bucket[buckets[i, column]], first_rank)

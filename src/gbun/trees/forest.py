@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
-from gbun.trees.categories import NO_CATEGORIES, BinnedCategories
+from gbun.trees.categories import NO_BUCKETS, NO_CATEGORIES, Categories, to_bin
 from gbun.trees.tree import Tree
 
 BLOCK_ROWS = 128
@@ -105,39 +105,46 @@ def add_trees(
     fill: FloatArray,
     heads: FloatArray,
     scores: FloatArray,
-    categories: BinnedCategories = NO_CATEGORIES,
+    categories: Categories = NO_CATEGORIES,
+    buckets: IntArray = NO_BUCKETS,
 ) -> None:
     """scores[i] += sum over trees t of heads[first_leaf[t] + leaf of row i], in the order of trees.
 
     X is 2-D of any real numbers, `fill` float32 by raw column, heads (leaves of all trees, C), scores float64 (n, C).
     """
-    buckets, bins = categories
-    m = X.shape[1] + len(bins)
+    ranks, pages = categories
+    m = X.shape[1] + len(pages)
     if len(fill) != X.shape[1] or (len(forest.columns) and forest.columns[-1] >= m):
         raise ValueError(f"trees look at other columns than the {m} of the rows")
-    if len(bins) and buckets.shape != (len(X), len(bins)):
-        raise ValueError(f"buckets {buckets.shape} do not fit {len(X)} rows of {len(bins)} columns of categories")
-    fill = np.concatenate([fill, np.zeros(len(bins), dtype=np.float32)])
+    if len(ranks) and buckets.shape != (len(X), len(ranks)):
+        raise ValueError(f"buckets {buckets.shape} do not fit {len(X)} rows of {len(ranks)} columns of categories")
+    fill = np.concatenate([fill, np.zeros(len(pages), dtype=np.float32)])
     if heads.shape != (forest.first_leaf[-1], scores.shape[1]) or len(scores) != len(X):
         raise ValueError(f"heads {heads.shape} and scores {scores.shape} do not fit {len(X)} rows")
     _add_trees(
         X, forest.columns, np.ascontiguousarray(fill[forest.columns], dtype=np.float32), forest.nodes.ravel(),
         forest.nodes.ravel().view(np.float32), forest.pairs.ravel(), forest.pairs.ravel().view(np.float32),
-        forest.roots, forest.first_leaf, forest.depths, forest.mixed, heads, scores, forest.masks, buckets, bins,
+        forest.roots, forest.first_leaf, forest.depths, forest.mixed, heads, scores, forest.masks, buckets, ranks,
+        pages,
     )  # fmt: skip
 
 
-def find_leaves(tree: Tree, X: Any, fill: FloatArray, categories: BinnedCategories = NO_CATEGORIES) -> IntArray:
+def find_leaves(
+    tree: Tree, X: Any, fill: FloatArray, categories: Categories = NO_CATEGORIES, buckets: IntArray = NO_BUCKETS
+) -> IntArray:
     """Return the leaf of each row, int32 (n,)."""
     scores = np.zeros((len(X), 1))
-    add_trees(pack_forest([tree]), X, fill, np.arange(tree.n_leaves, dtype=np.float64)[:, None], scores, categories)
+    add_trees(
+        pack_forest([tree]), X, fill, np.arange(tree.n_leaves, dtype=np.float64)[:, None], scores, categories, buckets
+    )
     return scores[:, 0].astype(np.int32)
 
 
 @numba.njit(cache=True, nogil=True)
 def _add_trees(
     X: Any, columns: Any, fill: Any, nodes: Any, numbers: Any, pairs: Any, pair_numbers: Any, roots: Any,
-    first_leaf: Any, depths: Any, mixed: Any, heads: Any, scores: Any, masks: Any, buckets: Any, bins: Any,
+    first_leaf: Any, depths: Any, mixed: Any, heads: Any, scores: Any, masks: Any, buckets: Any, ranks: Any,
+    pages: Any,
 ) -> None:  # fmt: skip
     n, width, masked = len(X), max(1, len(columns)), len(masks) > 0
     block = np.zeros((BLOCK_ROWS, width), dtype=np.float32)
@@ -147,7 +154,7 @@ def _add_trees(
         count = min(BLOCK_ROWS, n - first)
         _copy_rows(X, first, count, columns, fill, block, filled)
         if masked:
-            _copy_bins(buckets, bins, first, count, columns, X.shape[1], block, filled)
+            _copy_bins(buckets, ranks, pages, first, count, columns, X.shape[1], block, filled)
         for t in range(len(depths)):
             at[:] = roots[t]
             for _ in range(depths[t]):
@@ -174,13 +181,14 @@ def _copy_rows(X: Any, first: int, count: int, columns: Any, fill: Any, block: A
 
 @numba.njit(cache=True, nogil=True)
 def _copy_bins(
-    buckets: Any, bins: Any, first: int, count: int, columns: Any, n_columns: int, block: Any, filled: Any
+    buckets: Any, ranks: Any, pages: Any, first: int, count: int, columns: Any, n_columns: int, block: Any, filled: Any
 ) -> None:
     """Write the bins of categories behind the other columns."""
     for j in range(np.searchsorted(columns, n_columns), len(columns)):
-        of_bucket, column = bins[columns[j] - n_columns], columns[j] - n_columns
+        column, first_rank = pages[columns[j] - n_columns]
+        of_bucket = ranks[column]
         for i in range(count):
-            block[i, j] = filled[i, j] = np.float32(of_bucket[buckets[first + i, column]])
+            block[i, j] = filled[i, j] = np.float32(to_bin(of_bucket[buckets[first + i, column]], first_rank))
 
 
 @numba.njit(cache=True, nogil=True)

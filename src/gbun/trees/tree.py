@@ -35,8 +35,8 @@ class Tree:
     missing_right : bool (N,)
         Whether a missing value of a plain column goes right.
     mask : uint64 (N,), optional
-        Where it is not 0, the node splits a column of categories, which is numbered behind the raw columns: a row goes
-        left if the bit of its bin is 1. Missing values are in bin 0.
+        Where it is not 0, the node splits a page of a column of categories; pages are numbered behind the raw columns.
+        A row goes left if the bit of its bin is 1. Missing values are in bin 0.
     left, right : int32 (N,)
         Children: a node where >= 0, else ~leaf.
     gain : float32 (N,)
@@ -54,10 +54,10 @@ class Tree:
     n_leaves: int
     mask: IntArray | None = None
 
-    def check(self, n_columns: int, n_categories: int = 0) -> None:
+    def check(self, n_columns: int, n_pages: int = 0) -> None:
         """Raise ValueError unless prediction is safe with rows of so many columns, and each leaf is reached in one way.
 
-        `n_categories` columns of categories follow `n_columns` others.
+        `n_pages` of columns of categories follow `n_columns` others.
         """
         N = self.n_leaves - 1
         if N < 0:
@@ -67,12 +67,12 @@ class Tree:
             if array.dtype != dtype or array.shape != ((N, 2) if name == "weight" else (N,)):
                 raise ValueError(f"a tree's {name} is {array.dtype} {array.shape}, {N} nodes expected")
         subset = self._check_mask(N)
-        end = np.where(subset, n_columns + n_categories, n_columns)
+        end = np.where(subset, n_columns + n_pages, n_columns)
         named = (self.column >= np.where(subset, n_columns, 0)) & (self.column < end)
         if not np.all(named & (self.other >= -1) & (self.other < np.where(subset, 0, n_columns))):
             raise ValueError(
                 f"a tree's nodes name columns that are not among the {n_columns} of the rows, or not among their "
-                f"{n_categories} of categories"
+                f"{n_pages} pages of categories"
             )
         projected = self.other >= 0
         finite = np.isfinite(self.weight).all(axis=1) & np.isfinite(self.offset) & np.isfinite(self.threshold)
@@ -116,7 +116,7 @@ def to_tree(
 ) -> Tree:
     """Translate histogram columns and bins into raw columns and thresholds.
 
-    `raw_column` and `raw_threshold`, (c, 64), are those of `HistogramColumns.raw_splits`; columns of categories follow.
+    `raw_column` and `raw_threshold`, (c, 64), are those of `HistogramColumns.raw_splits`; pages of categories follow.
     """
     nodes, N, n_base = grown.nodes, grown.n_leaves - 1, len(raw_column)
     projected = nodes["column"] >= n_base
