@@ -19,7 +19,7 @@ import gbun
 from gbun import GBUNClassifier, GBUNRegressor
 from gbun.callbacks import Checkpoint, EarlyStopping, History, LearningRateSchedule, TimeBudget
 from gbun.config import parameter_fields
-from gbun.ranges import Choice, DeviceName, Flag, Interval, Scale, Size
+from gbun.ranges import Choice, Columns, DeviceName, Flag, Interval, Scale, Size
 
 N = 20
 SMALL = {"n_estimators": 2, "n_neurons": 4}
@@ -329,6 +329,8 @@ def bad_values(admitted):
         return ["", "robust", "unit+log", "idf+max_abs", "standard+unit", "log+", "auto+unit", "log+log", None, 5, True]
     if isinstance(admitted, DeviceName):
         return ["gpu", "cuda:", "cuda:-1", "cuda:x", "CPU", "torch", "torch:cuda", "mps:0:1", "", None, 0]
+    if isinstance(admitted, Columns):
+        return [5, "nonsense", True, [1.5], [0, "a"], [True, 1], [None], {0}, np.zeros((2, 2), dtype=int), [[0]]]
     if not isinstance(admitted, Interval):
         return []
     outside = [admitted.low - 1, admitted.high + 1 if math.isfinite(admitted.high) else math.inf, math.nan, "8", True]

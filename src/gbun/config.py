@@ -62,10 +62,10 @@ class Parameters:
     learner: str = parameter(
         "auto",
         Choice(("auto", "network", "tree", "mixed")),
-        "What a round is made of: 'network' a random network, 'tree' a tree of dense columns and random projections of "
-        "them, 'mixed' three trees and one network in turn. 'auto': for dense columns on the CPU 'mixed', or 'tree' if "
-        "a trial (see n_estimators) finds it better; otherwise, with more than 100 scores a row, or if a parameter of "
-        "networks is given, 'network'.",
+        "What a round is made of: 'network' a random network, 'tree' a tree of dense columns, random projections of "
+        "them and columns of categories, 'mixed' three trees and one network in turn. 'auto': for dense columns and "
+        "categories on the CPU 'mixed', or 'tree' if a trial (see n_estimators) finds it better; otherwise, with more "
+        "than 100 scores a row, or if a parameter of networks is given, 'network'.",
     )
     init: str = parameter(
         "auto",
@@ -157,9 +157,9 @@ class Parameters:
     categorical_features: Any = parameter(
         "from_dtype",
         Columns(),
-        "Columns of numbers that hold categories. 'from_dtype' or None: of a data frame, the columns of strings and "
-        "categories, which always do; of an array none. Trees split them by category, networks see each category as a "
-        "feature.",
+        "Columns of a data frame or a dense array that hold categories though they are numbers. 'from_dtype' or None: "
+        "no others than the columns of strings and of type category, which always do. Trees split them by category; to "
+        "networks and the linear start each category is a feature.",
     )
     network: str = parameter(
         "auto",

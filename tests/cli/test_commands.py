@@ -158,13 +158,16 @@ def test_every_parameter_reaches_the_training(call, tmp_path):
         "learner": "network", "temperature_doublings": 2,
     }  # fmt: skip
     of_trees = {"learner": "tree", "n_leaves": 7, "min_leaf_rows": 3, "n_projections": 4, "n_estimators": 2}
-    options = [text for name, value in of_trees.items() for text in (option_name(name), value)]
+    of_trees["categorical_features"] = [0, 2]
+    texts = of_trees | {"categorical_features": "0, 2"}
+    options = [text for name, value in texts.items() for text in (option_name(name), value)]
     call("train", "train.npz", "--model", tmp_path / "t.gbun", *options)
     assert of_trees.items() <= dict(gbun.load_model(tmp_path / "t.gbun").description.parameters).items()
     assert set(given) | set(of_trees) == {f.name for f in parameter_fields()}, "a new parameter belongs into this test"
     options = [text for name, value in given.items() for text in (option_name(name), value)]
     call("train", "train.npz", "--model", tmp_path / "m.gbun", *options)
-    defaults = {"n_leaves": None, "min_leaf_rows": 5, "n_projections": 24}
+    assert gbun.load_model(tmp_path / "t.gbun").description.schema.categorical == ("0", "2")
+    defaults = {"n_leaves": None, "min_leaf_rows": 5, "n_projections": 24, "categorical_features": "from_dtype"}
     assert dict(gbun.load_model(tmp_path / "m.gbun").description.parameters) == given | defaults
     found = json.loads(call("inspect", tmp_path / "m.gbun", "--json").out)
     assert found["parameters"] == given

@@ -33,6 +33,9 @@ def cases() -> dict[str, tuple[dict[str, Any], Any, Any, str]]:
     classes = np.array(["a", "c", "ß"])[X[:, :3].argmax(axis=1)]
     holes = np.where(rng.random(X.shape) < 0.1, np.nan, X)
     linear = {"n_neurons": 8, "init": "linear"}
+    codes = np.column_stack([rng.integers(0, 90, 150), holes[:, 0], rng.integers(0, 4, 150)]).astype(float)
+    codes[::11, 2] = np.nan
+    of_codes = np.sin(codes[:, 0]) + (codes[:, 2] == 1)
     return {
         "linear_tokens": (linear, texts, np.array(colours), "classification"),
         "linear_counts": ({**linear, "scale": "log+idf+unit"}, scipy.sparse.csr_array(counts), numbers, "regression"),
@@ -41,6 +44,10 @@ def cases() -> dict[str, tuple[dict[str, Any], Any, Any, str]]:
         "trees": ({"learner": "tree"}, holes, classes, "classification"),
         "mixed": (
             {"learner": "mixed", "n_neurons": 16, "temperature_doublings": 3}, holes, X[:, 0] * X[:, 1], "regression"
+        ),
+        "categories": ({"learner": "tree", "categorical_features": [0, 2]}, codes, of_codes, "regression"),
+        "mixed_categories": (
+            {"learner": "mixed", "n_neurons": 16, "categorical_features": [0]}, codes, of_codes > 0.5, "classification"
         ),
         "start_only": (
             {**linear, "n_estimators": 0}, scipy.sparse.csr_array(counts), (numbers > 0).astype(int), "classification"

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import gbun
+from gbun.callbacks import Callback
 from gbun.collectives.threads import in_threads
 from gbun.learners import MixedLearner, TreeLearner
 from tests.trainings import assert_same_model
@@ -182,6 +183,25 @@ def test_models_are_saved_and_continued(tmp_path):
     array = train(ARRAY, categorical_features=[0])
     array.save_model(path)
     np.testing.assert_array_equal(gbun.load_model(path).predict(ARRAY), array.predict(ARRAY))
+
+
+def test_models_are_continued_on_other_rows(tmp_path):
+    """There other categories are frequent: each tree keeps the bins it was grown with."""
+    rows, others = np.flatnonzero(CITY < 20), np.flatnonzero(CITY >= 10)
+    seen = []
+
+    class Scores(Callback):
+        def after_round(self, training, report):
+            seen.append(training.rows.current_scores()[:, 0].copy())
+            return False
+
+    first = train(ARRAY, rows=rows, categorical_features=[0, 2], rounds=5)
+    options = {"init_model": first, "callbacks": [Scores()]}
+    model = train(ARRAY, rows=others, rounds=5, options=options)
+    np.testing.assert_array_equal(model.predict(ARRAY[others]), seen[-1])
+    np.testing.assert_array_equal(model.decision_function(ARRAY, n_rounds=5), first.decision_function(ARRAY))
+    model.save_model(tmp_path / "m.gbun")
+    np.testing.assert_array_equal(gbun.load_model(tmp_path / "m.gbun").predict(ARRAY), model.predict(ARRAY))
 
 
 def test_files_without_categories_stay_as_they_were():

@@ -106,18 +106,30 @@ def test_columns_are_numbered_behind_the_raw_ones():
 def test_categories_are_written_and_read():
     categories = rank_categories(make_buckets(900, (2, 1, 400)), alone, ONE)
     categories.ranks[1] = UNSEEN  # a column of missing values only
-    arrays = pack_categories(categories)
-    assert {name: array.dtype.name for name, array in arrays.items()} == {"n_buckets": "int64", "bucket": "uint16"}
-    found = unpack_categories(arrays, 3)
-    np.testing.assert_array_equal(found.ranks, categories.ranks)
-    np.testing.assert_array_equal(found.pages, categories.pages)
+    others = rank_categories(make_buckets(900, (5, 90, 7), seed=1), alone, ONE)
+    arrays = pack_categories([categories, others, categories._replace(ranks=categories.ranks.copy()), others])
+    assert {name: array.dtype.name for name, array in arrays.items()} == {
+        "category_set": "int64", "n_buckets": "int64", "bucket": "uint16",
+    }  # fmt: skip
+    assert arrays["category_set"].tolist() == [0, 1, 0, 1]
+    found = unpack_categories(arrays, 3, 4)
+    assert found[0] is found[2]
+    for one, wanted in zip(found, (categories, others), strict=False):
+        np.testing.assert_array_equal(one.ranks, wanted.ranks)
+        np.testing.assert_array_equal(one.pages, wanted.pages)
+    assert unpack_categories(pack_categories([]), 3, 0) == []
 
 
 def test_forged_categories_are_refused():
-    arrays = pack_categories(rank_categories(make_buckets(900, (5, 90)), alone, ONE))
+    arrays = pack_categories([rank_categories(make_buckets(900, (5, 90)), alone, ONE)] * 2)
     counts, bucket = arrays["n_buckets"], arrays["bucket"]
     forged = {
+        "category_set": [
+            arrays["category_set"] + 1, arrays["category_set"] - [0, 1], arrays["category_set"][1:],
+            np.zeros((2, 1), dtype=int),
+        ],
         "n_buckets": [
+            np.array(3), np.append(counts, counts), counts[:0],
             counts + 1, counts * [1, -1], counts + 2**62, counts[:1], np.array([2**16, len(bucket) - 2**16])
         ],
         "bucket": [
@@ -127,5 +139,12 @@ def test_forged_categories_are_refused():
     }  # fmt: skip
     for name, arrays_of_name in forged.items():
         for array in arrays_of_name:
-            with pytest.raises(ValueError, match="bucket"):
-                unpack_categories(arrays | {name: np.ascontiguousarray(array)}, 2)
+            with pytest.raises(ValueError, match=r"bucket|category_set"):
+                unpack_categories(arrays | {name: array.copy()}, 2, 2)
+
+
+def test_few_bytes_make_no_large_tables():
+    n = 2049
+    arrays = {"category_set": np.arange(n), "n_buckets": np.zeros(n, np.int64), "bucket": np.zeros(0, np.uint16)}
+    with pytest.raises(ValueError, match="2048 columns of all sets at most, got 2049"):
+        unpack_categories(arrays, 1, n)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ from gbun.trees.categories import (
     MOST_PAGES,
     NO_BUCKETS,
     NO_CATEGORIES,
-    UNSEEN,
     Categories,
     append_categories,
     pack_categories,
@@ -96,12 +96,14 @@ class TreePartition(Partition):
 
     @classmethod
     def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
-        first = steps[0].partition
-        assert isinstance(first, TreePartition)
-        trees = [step.partition.tree for step in steps if isinstance(step.partition, TreePartition)]
-        heads = np.concatenate([step.head for step in steps])
-        forest, X = pack_forest(trees), first._columns_of(features)
-        add_trees(forest, X, first.fill, heads, scores, first.categories, first._buckets_of(features))
+        for _, alike in groupby(steps, key=lambda step: id(getattr(step.partition, "categories", None))):
+            some = list(alike)
+            first = some[0].partition
+            assert isinstance(first, TreePartition)
+            trees = [step.partition.tree for step in some if isinstance(step.partition, TreePartition)]
+            heads = np.concatenate([step.head for step in some])
+            forest, X = pack_forest(trees), first._columns_of(features)
+            add_trees(forest, X, first.fill, heads, scores, first.categories, first._buckets_of(features))
         return True
 
     def _buckets_of(self, features: Features) -> IntArray:
@@ -206,8 +208,7 @@ class TreeLearner(Learner[TreePartition]):
         if self.n_categories:
             masks = [np.zeros(tree.n_leaves - 1, np.uint64) if tree.mask is None else tree.mask for tree in trees]
             arrays["mask"] = np.concatenate([np.zeros(0, np.uint64), *masks])
-            unseen = Categories.from_ranks(np.full((self.n_categories, N_BUCKETS), UNSEEN, dtype=np.uint16))
-            arrays |= pack_categories(partitions[0].categories if partitions else unseen)
+            arrays |= pack_categories([partition.categories for partition in partitions])
         return arrays
 
     def unpack(self, arrays: Arrays, rounds: Sequence[int]) -> list[TreePartition]:
@@ -219,19 +220,19 @@ class TreeLearner(Learner[TreePartition]):
         n_nodes = int((n_leaves - 1).sum())
         nodes = {name: _check_nodes(name, arrays[name], n_nodes) for name in NODES}
         fill = check_array("fill", arrays["fill"], "float32", (self.n_columns,))
-        categories, masks = NO_CATEGORIES, None
+        of_tree, masks = [NO_CATEGORIES] * len(rounds), None
         if self.n_categories:
-            categories = unpack_categories(arrays, self.n_categories)
+            of_tree = unpack_categories(arrays, self.n_categories, len(rounds))
             masks = check_array("mask", arrays["mask"], "uint64", (n_nodes,))
         ends = np.cumsum([0, *(n_leaves - 1)]).tolist()
         partitions = []
         for i, n in enumerate(n_leaves.tolist()):
             own = slice(ends[i], ends[i + 1])
             mask = masks[own].copy() if masks is not None and masks[own].any() else None
-            of_tree = {name: np.ascontiguousarray(array[own]) for name, array in nodes.items()}
-            tree = Tree(**of_tree, n_leaves=n, mask=mask)
-            tree.check(self.n_columns, len(categories.pages))
-            partitions.append(TreePartition(tree, fill, categories))
+            own_nodes = {name: np.ascontiguousarray(array[own]) for name, array in nodes.items()}
+            tree = Tree(**own_nodes, n_leaves=n, mask=mask)
+            tree.check(self.n_columns, len(of_tree[i].pages))
+            partitions.append(TreePartition(tree, fill, of_tree[i]))
         return partitions
 
 

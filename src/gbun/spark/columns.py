@@ -100,6 +100,8 @@ def _convert_advice(name: str, code: str) -> str:
 def check_matches_training(schema: T.StructType, columns: InputColumns, trained: Schema) -> None:
     """Check that plain columns hold numbers or categories as they did in training."""
     for name in columns.features if (columns.kind, trained.kind) == ("columns", "frame") else ():
+        if name in trained.declared:  # numbers are categories there
+            continue
         type_, declared = schema[name].dataType, name in columns.categorical
         categorical = declared or isinstance(type_, T.StringType)
         if categorical != (name in trained.categorical):

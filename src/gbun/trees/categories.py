@@ -11,7 +11,7 @@ Bin 0 is for missing values and for buckets that no row was in: a category that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -28,7 +28,7 @@ PAGE = N_BINS - 2  # ranks that have bins of their own on a page
 OTHERS = N_BINS - 1  # the bin of those on other pages, and on none
 MOST_PAGES = 8
 UNSEEN = 2**16 - 1  # the rank of missing values and of buckets without rows
-CATEGORY_ARRAYS = "n_buckets", "bucket"
+CATEGORY_ARRAYS = "category_set", "n_buckets", "bucket"
 MAX_CATEGORIES = 2048  # columns, whose ranks take 256 MB
 COLUMNS_AT_A_TIME = 64  # whose counts, 32 MB, are summed over workers at a time
 
@@ -106,28 +106,49 @@ def append_categories(column: IntArray, threshold: FloatArray, n_columns: int, n
     return np.concatenate([column, more]), np.concatenate([threshold, zeros])
 
 
-def pack_categories(categories: Categories) -> dict[str, Any]:
+def pack_categories(of_trees: Sequence[Categories]) -> dict[str, Any]:
     """Return the buckets of each column in the order of their ranks, and how many it has.
 
+    Trees that were grown on other rows may have other ranks: there is a set of columns for each.
+
     >>> ranks = np.stack([_to_ranks(np.array([], dtype=int)), _to_ranks(np.array([500, 4]))])
-    >>> {name: array.tolist() for name, array in pack_categories(Categories.from_ranks(ranks)).items()}
-    {'n_buckets': [0, 2], 'bucket': [500, 4]}
+    >>> {name: array.tolist() for name, array in pack_categories([Categories.from_ranks(ranks)] * 3).items()}
+    {'category_set': [0, 0, 0], 'n_buckets': [0, 2], 'bucket': [500, 4]}
     """
-    orders = [np.argsort(ranks, kind="stable")[: np.count_nonzero(ranks != UNSEEN)] for ranks in categories.ranks]
-    counts = np.array([len(order) for order in orders], dtype=np.int64)
-    return {"n_buckets": counts, "bucket": np.concatenate([np.zeros(0), *orders]).astype(np.uint16)}
+    sets: list[Categories] = []
+    numbers: dict[int, int] = {}
+    for categories in of_trees:
+        if id(categories) not in numbers:
+            same = [k for k, other in enumerate(sets) if np.array_equal(other.ranks, categories.ranks)]
+            numbers[id(categories)] = same[0] if same else len(sets)
+            sets += [] if same else [categories]
+    ranks_of_all = [ranks for categories in sets for ranks in categories.ranks]
+    orders = [np.argsort(ranks, kind="stable")[: np.count_nonzero(ranks != UNSEEN)] for ranks in ranks_of_all]
+    return {
+        "category_set": np.array([numbers[id(categories)] for categories in of_trees], dtype=np.int64),
+        "n_buckets": np.array([len(order) for order in orders], dtype=np.int64),
+        "bucket": np.concatenate([np.zeros(0), *orders]).astype(np.uint16),
+    }
 
 
-def unpack_categories(arrays: Mapping[str, Any], n_columns: int) -> Categories:
-    """Return what `pack_categories` wrote; the arrays are untrusted."""
-    counts = check_array("n_buckets", arrays["n_buckets"], "int64", (n_columns,))
+def unpack_categories(arrays: Mapping[str, Any], n_columns: int, n_trees: int) -> list[Categories]:
+    """Return what `pack_categories` wrote, for each tree; the arrays are untrusted."""
+    numbers = check_array("category_set", arrays["category_set"], "int64", (n_trees,))
+    n_sets = len(arrays["n_buckets"]) // n_columns if arrays["n_buckets"].ndim else 0
+    counts = check_array("n_buckets", arrays["n_buckets"], "int64", (n_sets * n_columns,))
+    if not np.array_equal(np.unique(numbers), np.arange(n_sets)):
+        raise ValueError(f"category_set must name each of the {n_sets} sets")
+    if len(counts) > MAX_CATEGORIES:
+        raise ValueError(f"n_buckets must be of {MAX_CATEGORIES} columns of all sets at most, got {len(counts)}")
     if len(counts) and not 0 <= counts.min() <= counts.max() < N_BUCKETS:
         raise ValueError(f"n_buckets must be from 0 to {N_BUCKETS - 1}, got {counts.min()} to {counts.max()}")
     bucket = check_array("bucket", arrays["bucket"], "uint16", (int(counts.sum()),))
-    orders = np.split(bucket, np.cumsum(counts)[:-1])
+    orders = np.split(bucket, np.cumsum(counts)[:-1]) if n_sets else []
     if any(0 in order or len(np.unique(order)) < len(order) for order in orders):
         raise ValueError("each bucket of a column must be there once, and none may be 0")
-    return Categories.from_ranks(np.stack([_to_ranks(order) for order in orders]))
+    ranks = [np.stack([_to_ranks(o) for o in orders[k * n_columns : (k + 1) * n_columns]]) for k in range(n_sets)]
+    sets = [Categories.from_ranks(of_set) for of_set in ranks]
+    return [sets[number] for number in numbers.tolist()]
 
 
 @numba.njit(inline="always")
