@@ -77,6 +77,33 @@ def test_threads_workers_and_order_change_no_tree(params, objective):
                 np.testing.assert_array_equal(getattr(other.partition.tree, name), array)
 
 
+@pytest.mark.parametrize("X", [ARRAY, ARRAY[:, [0, 2]]], ids=["some columns", "all columns"])
+def test_workers_with_declared_columns_of_arrays(X):
+    declared = list(range(0, X.shape[1], 2)) if X.shape[1] == 3 else [0, 1]
+    wanted = train(X, categorical_features=declared)
+    owner = rng.integers(1, 3, N)  # the first has no rows
+
+    def work(collective):
+        rows = np.flatnonzero(owner == collective.rank)
+        return train(X, rows=rows, categorical_features=declared, options={"collective": collective})
+
+    for model in in_threads(3, work):
+        assert model.description.schema == wanted.description.schema
+        np.testing.assert_allclose(model.predict(X), wanted.predict(X), atol=1e-9)
+
+
+def test_tensors_with_declared_columns():
+    torch = pytest.importorskip("torch")
+    wanted = train(ARRAY, categorical_features=[0, 2])
+    tensor = torch.tensor(ARRAY)
+    model = train(tensor, categorical_features=[0, 2])
+    np.testing.assert_array_equal(model.predict(tensor), wanted.predict(ARRAY))
+    networks = {"learner": "network", "n_neurons": 16, "device": "torch:cpu", "categorical_features": [0, 2]}
+    np.testing.assert_allclose(
+        train(tensor, **networks).predict(tensor), train(ARRAY, **networks).predict(ARRAY), atol=1e-6
+    )
+
+
 def test_declared_columns_of_arrays_and_of_frames_are_the_same():
     array = train(ARRAY, categorical_features=[0, 2])
     for X, declared in (
