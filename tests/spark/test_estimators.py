@@ -167,6 +167,10 @@ def test_every_kind_of_features(local, monkeypatch):
     predicted = predict(model, df)
     np.testing.assert_array_equal(predicted, model.get_booster().predict(wanted[names]))
 
+    declared = GBUNRegressor(featuresCol=["x", "code"], categorical_features=["code"], labelCol="y", **SMALL).fit(df)
+    assert declared.get_booster().description.schema.declared == ("code",)
+    np.testing.assert_array_equal(predict(declared, df), declared.get_booster().predict(table[["x", "code"]]))
+
     arrays = frame(local, X.tolist(), label=Y)
     by_arrays = GBUNRegressor(numWorkers=1, **SMALL).fit(arrays)
     assert_model(by_arrays, train_alone(X, Y), X)
