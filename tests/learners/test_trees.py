@@ -114,6 +114,26 @@ def test_prediction_is_that_of_training_and_of_each_row(kind):
     np.testing.assert_array_equal(list(model.staged_decision_function(X))[-1], found)
 
 
+def test_models_continued_on_other_rows_fill_in_what_each_tree_was_grown_with(tmp_path):
+    seen, rows, others = [], np.arange(450), np.arange(450, 900)
+
+    class Scores(Callback):
+        def after_round(self, training, report):
+            seen.append(training.rows.current_scores()[:, 0].copy())
+            return False
+
+    holes = X + 3.0 * (np.arange(900) >= 450)[:, None]
+    holes[rng.random(X.shape) < 0.3] = np.nan
+    params = {"learner": "tree", "n_jobs": 1}
+    first = gbun.train(params, (holes[rows], SIGNAL[rows]), 6, task="regression")
+    options = {"init_model": first, "callbacks": [Scores()]}
+    model = gbun.train(params, (holes[others], SIGNAL[others]), 6, task="regression", **options)
+    np.testing.assert_array_equal(model.predict(holes[others]), seen[-1])
+    np.testing.assert_array_equal(model.predict(holes, n_rounds=6), first.predict(holes))
+    model.save_model(tmp_path / "m.gbun")
+    np.testing.assert_array_equal(gbun.load_model(tmp_path / "m.gbun").predict(holes), model.predict(holes))
+
+
 def test_missing_values_are_learnt(tmp_path):
     x = rng.normal(size=(600, 2))
     x[rng.random(600) < 0.3, 0] = np.nan

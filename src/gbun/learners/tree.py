@@ -96,14 +96,13 @@ class TreePartition(Partition):
 
     @classmethod
     def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
-        for _, alike in groupby(steps, key=lambda step: id(getattr(step.partition, "categories", None))):
-            some = list(alike)
-            first = some[0].partition
-            assert isinstance(first, TreePartition)
-            trees = [step.partition.tree for step in some if isinstance(step.partition, TreePartition)]
-            heads = np.concatenate([step.head for step in some])
-            forest, X = pack_forest(trees), first._columns_of(features)
-            add_trees(forest, X, first.fill, heads, scores, first.categories, first._buckets_of(features))
+        pairs = [(step.partition, step.head) for step in steps if isinstance(step.partition, TreePartition)]
+        # trees that were grown on the same rows share what stands for missing values, and the bins of categories
+        for _, alike in groupby(pairs, key=lambda pair: (id(pair[0].fill), id(pair[0].categories))):
+            partitions, heads = zip(*alike, strict=True)
+            forest, first = pack_forest([partition.tree for partition in partitions]), partitions[0]
+            X, buckets = first._columns_of(features), first._buckets_of(features)
+            add_trees(forest, X, first.fill, np.concatenate(heads), scores, first.categories, buckets)
         return True
 
     def _buckets_of(self, features: Features) -> IntArray:
@@ -204,7 +203,7 @@ class TreeLearner(Learner[TreePartition]):
             for name, (dtype, shape) in NODES.items()
         }
         arrays["n_leaves"] = np.array([tree.n_leaves for tree in trees], dtype=np.int64)
-        arrays["fill"] = partitions[0].fill if partitions else np.zeros(self.n_columns, np.float32)
+        arrays["fill"] = _pack_fills([partition.fill for partition in partitions], self.n_columns)
         if self.n_categories:
             masks = [np.zeros(tree.n_leaves - 1, np.uint64) if tree.mask is None else tree.mask for tree in trees]
             arrays["mask"] = np.concatenate([np.zeros(0, np.uint64), *masks])
@@ -219,7 +218,7 @@ class TreeLearner(Learner[TreePartition]):
             raise ValueError(f"n_leaves must be from 1 to {self.n_leaves}, got {n_leaves.min()} to {n_leaves.max()}")
         n_nodes = int((n_leaves - 1).sum())
         nodes = {name: _check_nodes(name, arrays[name], n_nodes) for name in NODES}
-        fill = check_array("fill", arrays["fill"], "float32", (self.n_columns,))
+        fills = _unpack_fills(arrays["fill"], self.n_columns, len(rounds))
         of_tree, masks = [NO_CATEGORIES] * len(rounds), None
         if self.n_categories:
             of_tree = unpack_categories(arrays, self.n_categories, len(rounds))
@@ -232,8 +231,25 @@ class TreeLearner(Learner[TreePartition]):
             own_nodes = {name: np.ascontiguousarray(array[own]) for name, array in nodes.items()}
             tree = Tree(**own_nodes, n_leaves=n, mask=mask)
             tree.check(self.n_columns, len(of_tree[i].pages))
-            partitions.append(TreePartition(tree, fill, of_tree[i]))
+            partitions.append(TreePartition(tree, fills[i], of_tree[i]))
         return partitions
+
+
+def _pack_fills(fills: Sequence[FloatArray], n_columns: int) -> FloatArray:
+    """Return what stands for missing values, (m,), or (T, m) where trees were grown on different rows."""
+    first = fills[0] if fills else np.zeros(n_columns, dtype=np.float32)
+    return first if all(np.array_equal(fill, first) for fill in fills) else np.stack(fills)
+
+
+def _unpack_fills(array: Any, n_columns: int, n_trees: int) -> list[FloatArray]:
+    """Return what `_pack_fills` wrote for each tree; neighbours that are the same share it."""
+    if array.ndim < 2:
+        return [check_array("fill", array, "float32", (n_columns,))] * n_trees
+    fills = list(check_array("fill", array, "float32", (n_trees, n_columns)))
+    for t in range(1, n_trees):
+        if np.array_equal(fills[t], fills[t - 1]):
+            fills[t] = fills[t - 1]
+    return fills
 
 
 def _check_nodes(name: str, array: Any, n_nodes: int) -> Any:
