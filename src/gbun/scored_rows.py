@@ -70,9 +70,15 @@ class ScoredRows:
 
     def __init__(self, features: Features, start: Start, base_margin: FloatArray | None, place: Place) -> None:
         self.features, self.place = features, place
-        device = place.device
-        self.scores: Array = device.put(start.scores(features, base_margin, place.threads), device.score_dtype)
+        self._start, self._base_margin = start, base_margin
         self._kernels: dict[Family | None, RowKernels] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Bring the scores back to the start."""
+        device, threads = self.place.device, self.place.threads
+        scores = self._start.scores(self.features, self._base_margin, threads)
+        self.scores: Array = device.put(scores, device.score_dtype)
 
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """scores += P W, for one round after the other."""
@@ -126,10 +132,16 @@ class TrainingRows:
             )
         put, dtype = self.device.put, self.device.score_dtype
         self.y, self.weight = put(shard.y, dtype), put(shard.weight, dtype)
-        self._scores: Array = put(start.scores(self.features, shard.base_margin, place.threads), dtype)
+        self._start, self._base_margin = start, shard.base_margin
         self._directions: Array = None
-        self._pending: FloatArray | None = None  # the head of a step that is not added yet
         self._torn = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Bring the scores back to the start."""
+        scores = self._start.scores(self.features, self._base_margin, self.threads)
+        self._scores: Array = self.device.put(scores, self.device.score_dtype)
+        self._pending: FloatArray | None = None  # the head of a step that is not added yet
 
     @property
     def rounding(self) -> float | None:

@@ -24,7 +24,7 @@ from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
 from gbun.preparation import ResolvedSettings, plan_training, prepare
 from gbun.problem import LOCAL_PARAMETERS, Data, Problem, as_dataset, divide_rows, named_sets, read_problem
-from gbun.trial import StoppingPolicy, TrialOutcome, add_stopper, choose_policy, count_divisions, hold_out, run_trial
+from gbun.trial import StoppingPolicy, Trial, TrialOutcome, add_stopper, choose_policy, count_divisions, hold_out
 
 
 def train(
@@ -112,7 +112,7 @@ def run_training(
         problem = problem.with_rows(fit, {**problem.shards, problem.held_out_name: judge})
         return boost_rounds(problem, policy, pool, callbacks, known=known)
     if known is None:
-        outcome = run_trial(problem, parts, policy, pool, callbacks)
+        outcome = Trial(problem, parts, policy, pool, callbacks).run()
     else:
         outcome = TrialOutcome.from_checkpoint(known)
     return boost_rounds(problem, StoppingPolicy(outcome.n_rounds), pool, callbacks, outcome, known)

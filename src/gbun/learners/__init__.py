@@ -16,7 +16,7 @@ from gbun.learners.base import (
     learner_from,
     register_learner,
 )
-from gbun.learners.mixed import MixedLearner
+from gbun.learners.mixed import MixedFitter, MixedLearner
 from gbun.learners.network import NetworkLearner, NetworkPartition
 from gbun.learners.tree import TreeLearner, TreePartition
 
@@ -27,6 +27,7 @@ __all__ = [
     "FittedRound",
     "Learner",
     "LearnerRows",
+    "MixedFitter",
     "MixedLearner",
     "NetworkLearner",
     "NetworkPartition",
