@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,29 +134,29 @@ class Trial:
 
     def run(self) -> TrialOutcome:
         """Choose the learner, the start and its penalty, and the number of rounds."""
-        learners, objective = candidate_learners(self.problem), self.problem.target.objective
-        first: Training | None = None
-        raced: Contender | None = None
-        settings = ResolvedSettings(learners[0])
-        if len(learners) > 1:
+        outcome = self._run_from(ResolvedSettings(candidate_learners(self.problem)[0]))
+        if not may_begin_linear(self.problem, outcome.settings.learner) or outcome.best_score is None:
+            return outcome
+        # a linear model that is better than all these rounds begins another training
+        objective = self.problem.target.objective
+        watched = metrics_for(self.problem.parameters.eval_metric, objective)[-1]
+        to_beat = outcome.best_score if watched.name == objective.default_metric() else None
+        runs = self._prepare_parts(replace(outcome.settings, init="linear or constant", to_beat=to_beat))
+        stopper = self._add_stopper(runs)
+        return self._boost(runs, stopper) if begins_better(runs, stopper, outcome.best_score) else outcome
+
+    def _run_from(self, settings: ResolvedSettings) -> TrialOutcome:
+        """Choose the learner, and the number of rounds from the start that these settings ask for."""
+        if len(candidate_learners(self.problem)) > 1:
             first = self._prepare_part(self.parts[0], settings)
             stopper = self._add_stopper([first])
             raced = race(first, self.problem.held_out_name, [c for c in self.callbacks if c.during_race])
+            if len(self.parts) == 1:
+                return self._boost([raced.training], stopper, raced.evaluations)
             settings = ResolvedSettings(raced.training.learner)
-        if raced is not None and len(self.parts) == 1:
-            outcome = self._boost([raced.training], stopper, raced.evaluations)
-        else:
-            first = raced = None  # their memory goes to the others
-            runs = self._prepare_parts(settings)
-            outcome = self._boost(runs, self._add_stopper(runs))
-        if not may_begin_linear(self.problem, settings.learner) or outcome.best_score is None:
-            return outcome
-        # a linear model that is better than all these rounds begins another training
-        watched = metrics_for(self.problem.parameters.eval_metric, objective)[-1]
-        to_beat = outcome.best_score if watched.name == objective.default_metric() else None
-        runs = self._prepare_parts(ResolvedSettings(settings.learner, "linear or constant", to_beat=to_beat))
-        stopper = self._add_stopper(runs)
-        return self._boost(runs, stopper) if begins_better(runs, stopper, outcome.best_score) else outcome
+            del first, raced  # their memory goes to the others
+        runs = self._prepare_parts(settings)
+        return self._boost(runs, self._add_stopper(runs))
 
     def _add_stopper(self, runs: Sequence[Training]) -> EarlyStopping:
         return add_stopper(self.problem, runs, self.policy, self.problem.held_out_name)
