@@ -133,7 +133,8 @@ class Parameters:
         None,
         Interval(0, 16, integral=True, optional=True),
         "The temperature of each output is drawn log-uniformly from temperature to temperature x "
-        "2^temperature_doublings, so that some splits are soft and some hard. None: 0.",
+        "2^temperature_doublings, so that some splits are soft and some hard. None: 0; 3, with "
+        "temperature 1, for at most 8 dense columns.",
     )
     group_size: int | None = parameter(
         None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gbun.config import Parameters
+from gbun.config import UNBOUNDED, Parameters
 from gbun.data.features import Features, Schema
 from gbun.networks import Family
 
@@ -31,6 +31,8 @@ MIN_ROWS_FOR_LOSS_ALONE = 5000  # of a class; with fewer, accuracy is watched to
 MAX_TREE_SCORES = 100
 MAX_NEURONS, MAX_MIXED_NEURONS, MAX_MIXED_NEURONS_OF_ONE_SCORE = 256, 128, 64  # beside trees, fewer outputs do
 RACE_ROUNDS, LEAD = 10, 0.05  # networks stay beside trees that are ahead by this share of the loss after ten rounds
+# Cells of one size cannot follow a curve along a column.
+FEW_COLUMNS, TEMPERATURE_OF_FEW_COLUMNS, DOUBLINGS_OF_FEW_COLUMNS = 8, 1.0, 3
 NETWORK_PARAMETERS = ("n_neurons", "temperature", "temperature_doublings", "group_size", "density")
 
 
@@ -42,7 +44,10 @@ def make_family(
     Without `n_neurons`, K is at most `most`.
     """
     dense, K = features.dense is not None, parameters.n_neurons or choose_n_neurons(n_rows, parameters.group_size, most)
-    temperature = DENSE_TEMPERATURE if dense else SPARSE_TEMPERATURE
+    temperature, doublings = (DENSE_TEMPERATURE if dense else SPARSE_TEMPERATURE), 0
+    given = parameters.temperature, parameters.temperature_doublings
+    if given == (None, None) and features.sparse is None and (schema.n_columns or UNBOUNDED) <= FEW_COLUMNS:
+        temperature, doublings = TEMPERATURE_OF_FEW_COLUMNS, DOUBLINGS_OF_FEW_COLUMNS
     group_size = DENSE_GROUP if dense and K % DENSE_GROUP == 0 else K
     return Family(
         seed=resolve_seed(parameters.random_state),
@@ -50,7 +55,9 @@ def make_family(
         density=DENSE_DENSITY if parameters.density is None else parameters.density,
         sparse_density=1.0 if parameters.density is None else parameters.density,
         temperature=temperature if parameters.temperature is None else parameters.temperature,
-        temperature_doublings=parameters.temperature_doublings or 0,
+        temperature_doublings=doublings
+        if parameters.temperature_doublings is None
+        else parameters.temperature_doublings,
         group_size=group_size if parameters.group_size is None else parameters.group_size,
         n_columns=schema.n_columns if schema.kind == "array" else None,
     )
