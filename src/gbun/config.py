@@ -151,7 +151,8 @@ class Parameters:
         "auto",
         Scale(),
         "How features are scaled inside the model: 'log' log(1 + x), 'standard' (x - mean) / deviation, 'max_abs' x / "
-        "largest, 'idf' inverse document frequency, 'unit' rows of length 1. 'auto': 'standard' for dense columns, "
+        "largest, 'idf' inverse document frequency, 'unit' rows of length 1; on dense columns also 'clip' at 4 "
+        "deviations and 'relevance', by how much a column alone tells about y. 'auto': 'standard' for dense columns, "
         "'log+idf+unit' for counts and words, 'none' for one-hot columns and rows of length 1, 'max_abs' for other "
         "sparse numbers.",
     )

@@ -16,8 +16,9 @@ from gbun.config import printable_parameters
 from gbun.data.buckets import Buckets, choose_buckets
 from gbun.data.features import Shard
 from gbun.data.ingest import describe_difference
+from gbun.data.relevance import measure_relevance
 from gbun.data.scaled_columns import ScaledColumns
-from gbun.data.scaling import Scaling, fit_scaling
+from gbun.data.scaling import Scaling, fit_scaling, resolve_dense_steps, weigh_columns
 from gbun.defaults import (
     DEFAULT_L2,
     FOLDS,
@@ -269,6 +270,10 @@ def initial_state(
         scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
         objective = target.objective.prepare(shard.y, shard.weight, collective)
         constant = collective.broadcast(objective.start(shard.y, shard.weight, collective))  # logarithms: the root's
+        if scaling.dense is not None and "relevance" in resolve_dense_steps(scaling.name):
+            g = objective.derivatives(shard.y, np.tile(constant, (shard.n_rows, 1)), shard.weight)[0]
+            relevance = measure_relevance(shard.features.dense, scaling.dense, g, shard.weight, collective)
+            scaling = weigh_columns(scaling, collective.broadcast(relevance))
         return learner, scaling, objective, Start(constant)
     check_continuation(problem, initial, "init_model" if initial is problem.initial else "resume")
     e = initial.ensemble

@@ -34,6 +34,7 @@ from gbun.ranges import parse_scaling_steps
 TEXT_STEPS = ("log", "idf", "unit")
 TINY = float(np.finfo(MEMBERSHIP).tiny)  # below it an inverse is beyond float32
 GATHER_BLOCK = 2**16  # numbers gathered from each worker at a time
+CLIP = 4.0  # deviations
 LEAST_DEVIATION = 1e-150  # its square is a normal number of float64
 VALUES_PER_BLOCK, ROWS_PER_BLOCK = 2**19, 2**12  # of dense columns, summed at a time
 ONE_HOT_DEVIATION = 0.1  # relative deviation of the entries per row up to which rows are taken as one-hot
@@ -89,6 +90,14 @@ class Scaling:
         return entries.with_values(values.astype(MEMBERSHIP, copy=False))
 
 
+def weigh_columns(scaling: Scaling, relevance: FloatArray) -> Scaling:
+    """Return a scaling whose dense columns are scaled by their relevance too."""
+    assert scaling.dense is not None
+    dense = scaling.dense
+    bound = None if dense.bound is None else dense.bound * relevance
+    return replace(scaling, dense=replace(dense, factor=dense.factor * relevance, bound=bound))
+
+
 def resolve_dense_steps(name: str) -> tuple[str, ...]:
     steps = parse_scaling_steps(name)
     return ("standard",) if steps is None else steps
@@ -126,6 +135,8 @@ def fit_scaling(
     if features.dense is not None:
         scale = _fit_dense_columns(resolve_dense_steps(name), features.dense, weight, collective)
         dense = _broadcast_scale(scale, collective)
+        if "clip" in resolve_dense_steps(name):
+            dense = replace(dense, bound=np.full(len(dense.centre), CLIP))
     if features.sparse is not None:
         sparse_steps = choose_sparse_steps(features.sparse, weight, schema.kind, collective) if steps is None else steps
         entries = features.sparse
