@@ -134,10 +134,15 @@ def test_each_of_five_folds_judges_once_and_their_mean_decides():
     assert model.description.best_score == pytest.approx(best, rel=1e-9)
 
 
-@pytest.mark.parametrize(("n", "runs"), [(49, 0), (50, FOLDS), (999, FOLDS), (1000, 1)])
-def test_few_rows_judge_in_folds_many_by_a_tenth_and_very_few_not_at_all(n, runs):
+@pytest.mark.parametrize(
+    ("learner", "n", "runs"),
+    [("network", n, runs) for n, runs in [(49, 0), (50, FOLDS), (4999, FOLDS), (5000, 1)]]
+    + [("tree", n, runs) for n, runs in [(49, 0), (50, FOLDS), (999, FOLDS), (1000, 1)]],
+)
+def test_few_rows_judge_in_folds_many_by_a_tenth_and_very_few_not_at_all(learner, n, runs):
     watcher = Watcher(during_trial=True, stop_at=0)
-    gbun.train({"n_neurons": 2}, data(n), callbacks=[watcher])
+    settings = {"n_neurons": 2} if learner == "network" else {"n_leaves": 2, "init": "constant"}
+    gbun.train({"learner": learner, **settings}, data(n), callbacks=[watcher])
     assert watcher.trials == ([True] if runs else []) + [False]
     assert watcher.begun == [0] * (runs + 1)  # that of the training on all rows is the last
 

@@ -238,7 +238,7 @@ class Parameters:
         Flag(),
         "After early stopping on held-out rows, train again on all rows, for the best number of rounds divided by the "
         "fraction of rows that were trained on. False: keep the model of the other rows, which takes half the time, or "
-        "a fifth with fewer than 5000 rows, where five folds are used otherwise.",
+        "a fifth with few rows (below 1000, or 5000 for networks only), where five folds are used otherwise.",
         group="evaluation",
     )
     n_jobs: int | None = parameter(

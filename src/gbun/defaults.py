@@ -25,7 +25,8 @@ MIN_GAIN = 1e-4  # of the validation score within the patience; less is not wort
 MIN_GAIN_OF_START = 1e-6  # of the score of the start: what is learnt perfectly needs no further rounds
 MIN_ROWS_TO_HOLD_OUT = 50  # with fewer rows nothing is chosen by held-out rows
 DEFAULT_ROUNDS, DEFAULT_L2 = 100, 1.0  # without held-out rows
-MIN_ROWS_FOR_ONE_SPLIT, FOLDS = 1000, 5  # with fewer rows a tenth is too noisy: each fold is held out once
+MIN_ROWS_FOR_ONE_SPLIT, FOLDS = 5000, 5  # with fewer rows a tenth is too noisy: each fold is held out once
+MIN_ROWS_FOR_ONE_SPLIT_OF_TREES = 1000
 MIN_ROWS_FOR_LOSS_ALONE = 5000  # of a class; with fewer, accuracy is watched too
 
 MAX_TREE_SCORES = 100

@@ -22,6 +22,7 @@ from gbun.defaults import (
     MIN_GAIN_OF_START,
     MIN_ROWS_FOR_LOSS_ALONE,
     MIN_ROWS_FOR_ONE_SPLIT,
+    MIN_ROWS_FOR_ONE_SPLIT_OF_TREES,
     MIN_ROWS_TO_HOLD_OUT,
     PATIENCE,
     RACE_ROUNDS,
@@ -77,7 +78,8 @@ def count_divisions(problem: Problem, policy: StoppingPolicy) -> int:
     """Return how many times rows are divided into those to fit and those to judge by: several times for few rows."""
     if not policy.needs_held_out_rows:
         return 0
-    few = problem.totals.n_weighted < MIN_ROWS_FOR_ONE_SPLIT
+    has_trees = choose_learner(problem, ResolvedSettings()).splits_columns
+    few = problem.totals.n_weighted < (MIN_ROWS_FOR_ONE_SPLIT_OF_TREES if has_trees else MIN_ROWS_FOR_ONE_SPLIT)
     return FOLDS if policy.automatic and problem.parameters.refit and few else 1
 
 
