@@ -10,8 +10,9 @@ The sets are the 28 of tabular_small, letter and usps of the folder --data, and 
 split. Part of the training rows is held out, the same rows for every learner.
 
 As they come: all learners have their defaults. Boosters have up to 1000 rounds and stop early on the held-out tenth
-(patience 50). "gbun" is `GBUNClassifier()` or `GBUNRegressor()`: it gets all training rows and finds learner and
-rounds itself. "gbun (given rows)" is the same library with the rounds, patience and held-out rows of the others.
+(patience 50; HGB keeps the rounds of its patience, the others go back to the best). "gbun" is `GBUNClassifier()` or
+`GBUNRegressor()`: it gets all training rows and finds learner and rounds itself. "gbun (given rows)" is the same
+library with the rounds, patience and held-out rows of the others.
 
 --tuned SECONDS: an Optuna study of each booster with so many seconds. The first trial has the tuned defaults of
 `tuning.py`. A trial stops early on the held-out fifth and is judged by it; the test rows see the best model only.
@@ -23,5 +24,6 @@ two standard errors. Over sets there are mean ranks, Wilcoxon's signed-rank test
 difference of Nemenyi. Seconds are those of the processor, with one thread. Imports and compiled code are in nobody's
 seconds: each learner fits a few generated rows first.
 
-What is finished is in the JSON and not run again; --again forgets learners. Optuna: pip install optuna.
+What is finished is in the JSON and not run again; --again forgets learners, --learners measures some of them only.
+Optuna: pip install optuna.
 """

@@ -28,7 +28,8 @@ def main() -> None:
     part, contestants = part_of(args)
     store = Store(args.output / f"{part}_{args.rows}.json")
     store.forget(args.again, list(sets))
-    failures = fill(store, sets, contestants, args, console)
+    measured = [one for one in contestants if not args.learners or one.name in args.learners]
+    failures = fill(store, sets, measured, args, console)
     write_report(store, list(sets), args.splits, [one.name for one in contestants], console)
     console.print(f"{report.versions()}\nwritten to {store.path.parent}")
     if failures:
@@ -44,7 +45,9 @@ def arguments() -> tuple[argparse.Namespace, dict[str, TableSet]]:
     parser.add_argument("--splits", type=report.number(), default=5, help="5 by default")
     parser.add_argument("--only", default="", help="comma-separated names of sets; all by default")
     parser.add_argument("--jobs", type=report.number(), default=1, help="processes side by side, of one thread each")
-    parser.add_argument("--again", type=lambda text: text.split(";"), default=[], help="learners to forget, with ;")
+    several = {"type": lambda text: text.split(";"), "default": [], "metavar": "NAMES"}
+    parser.add_argument("--learners", **several, help="to measure, with ';' between them; all by default")
+    parser.add_argument("--again", **several, help="learners to forget first, with ';' between them")
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--tuned", type=report.number(float, 0.1), help="seconds of tuning of each booster")
     parts.add_argument("--ablations", action="store_true", help="gbun with one switch changed")
@@ -55,6 +58,9 @@ def arguments() -> tuple[argparse.Namespace, dict[str, TableSet]]:
         sets = known_sets(args.data, args.folder)
     except ValueError as error:
         parser.error(str(error))
+    known = [one.name for one in part_of(args)[1]]
+    if unknown := sorted({*args.learners, *args.again} - {*known}):
+        parser.error(f"unknown learners {unknown}; known are {'; '.join(known)}")
     wanted = args.only.split(",") if args.only else list(sets)
     if unknown := sorted(set(wanted) - sets.keys()):
         parser.error(f"--only names unknown sets {unknown}; known are {', '.join(sets)}")
@@ -98,7 +104,7 @@ def write_report(store: Store, sets: Sequence[str], splits: int, learners: list[
     """Tables and pictures of the sets that are complete."""
     results = store.complete(sets, splits, learners)
     if not results:
-        console.print("no set is complete")
+        console.print("no set has all learners yet")
         return
 
     def beside(name: str) -> Path:

@@ -263,6 +263,16 @@ class TestCommand:
         assert measured == [("one", "0", "gbun"), ("one", "0", "linear"), *(("one", "1", name) for name in FAST)]
         assert second["two"] == first["two"]
 
+    def test_some_learners_can_be_measured_alone(self, run):
+        found = run("--splits", "1", "--only", "two", "--learners", "gbun;linear")
+        assert {name: list(splits["0"]) for name, splits in found.items()} == {"two": ["gbun", "linear"]}
+
+    @pytest.mark.parametrize("words", [("--only", "three"), ("--again", "gbun,linear"), ("--learners", "nobody")])
+    def test_unknown_names_are_refused(self, run, words, capsys):
+        with pytest.raises(SystemExit):
+            run(*words)
+        assert "known are" in capsys.readouterr().err
+
     def test_a_failure_is_told_and_all_else_is_measured(self, run, tmp_path, monkeypatch):
         def fail(rows, settings, late):
             raise RuntimeError("no such thing")
