@@ -42,7 +42,7 @@ def arguments() -> tuple[argparse.Namespace, dict[str, TableSet]]:
     parser.add_argument("--data", type=report.existing_folder, help="folder of the data sets")
     parser.add_argument("--folder", type=report.existing_folder, help="folder of csv, npz or parquet files")
     parser.add_argument("--rows", type=report.number(), default=10_000, help="most rows of a set; 10000 by default")
-    parser.add_argument("--splits", type=report.number(), default=5, help="5 by default")
+    parser.add_argument("--splits", type=report.number(), default=5, help="5 by default; a verdict needs two")
     parser.add_argument("--only", default="", help="comma-separated names of sets; all by default")
     parser.add_argument("--jobs", type=report.number(), default=1, help="processes side by side, of one thread each")
     several = {"type": lambda text: text.split(";"), "default": [], "metavar": "NAMES"}

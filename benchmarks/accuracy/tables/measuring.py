@@ -65,9 +65,13 @@ def make_contestant(name: str, fit: Fit, settings: Settings) -> Contestant:
 
 @cache
 def warm_up(fit: Fit, settings: tuple[tuple[str, Any], ...], n_classes: int, missing: bool) -> None:
-    """Fit and predict a few generated rows of the same kind, so that imports and compiled code are not measured."""
+    """Fit and predict a few generated rows of the same kind, so that imports and compiled code are not measured.
+
+    They have numbers, a category as a number, and one as one-hot columns.
+    """
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(WARM_UP_ROWS, 5)).astype(np.float32)
+    codes = rng.integers(0, 6, size=(WARM_UP_ROWS, 2))
+    X = np.column_stack([rng.normal(size=(WARM_UP_ROWS, 5)), codes[:, 0], np.eye(6)[codes[:, 1]]]).astype(np.float32)
     y = X[:, 0] + X[:, 1] if n_classes == 0 else rng.permutation(np.arange(WARM_UP_ROWS) % n_classes)
     if missing:
         X[rng.random(X.shape) < 0.1] = np.nan

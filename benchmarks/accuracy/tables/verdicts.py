@@ -82,9 +82,9 @@ def alike(ranks: Mapping[str, float], difference: float) -> list[tuple[float, fl
     return found
 
 
-def compare_over_sets(means: Mapping[str, Mapping[str, float]], ours: str, theirs: str) -> float | None:
+def compare_over_sets(results: Results, ours: str, theirs: str) -> float | None:
     """p of Wilcoxon's signed-rank test of the log ratios of losses; None where all are equal."""
-    ratios = [log(max(row[ours], 1e-12) / max(row[theirs], 1e-12)) for row in means.values()]
+    ratios = [log_ratio(results, name, ours, theirs) for name in results]
     return float(wilcoxon(ratios).pvalue) if any(ratios) else None
 
 
@@ -110,7 +110,7 @@ def make_rows(
         for one in learners:
             if one != ours:
                 found = [verdict_on(results, name, ours, one) for name in results]
-                p = {"p, Wilcoxon": compare_over_sets(means, ours, one)}
+                p = {"p, Wilcoxon": compare_over_sets(results, ours, one)}
                 rows.append({"table": f"{ours} against each, sets", "learner": one, **count(found), **p})
         found = [verdict_on(results, name, ours, best[name]) for name in results]
         words = f"best of {', '.join(peers)}"

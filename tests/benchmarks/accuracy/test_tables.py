@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ pytest.importorskip("lightgbm")
 pytest.importorskip("matplotlib")
 
 from benchmarks.accuracy.tables import __main__ as command
-from benchmarks.accuracy.tables import ablations, boosters, measuring, tuning
+from benchmarks.accuracy.tables import ablations, boosters, measuring, tuning, verdicts
 from benchmarks.accuracy.tables.boosters import PEERS, fit_gbun, fit_gbun_on_given, fit_linear
 from benchmarks.accuracy.tables.measuring import Cell, Store, make_contestant, measure, measure_all
 from benchmarks.accuracy.tables.pictures import draw_panels
@@ -131,16 +132,19 @@ class TestVerdicts:
         assert alike({"a": 1.0, "b": 2.0}, 0.5) == []
 
     def test_over_sets_signs_and_sizes_count(self):
-        means = {str(i): {"a": 1.0, "b": 1.0 + 0.1 * (i + 1)} for i in range(8)}
-        assert compare_over_sets(means, "a", "b") == pytest.approx(2 / 2**8)
-        assert compare_over_sets({"x": {"a": 1.0, "b": 1.0}}, "a", "b") is None
+        results = {str(i): make_split({"a": 1.0, "b": 1.0 + 0.1 * (i + 1)}) for i in range(8)}
+        assert compare_over_sets(results, "a", "b") == pytest.approx(2 / 2**8)
+        assert compare_over_sets({"x": make_split({"a": 1.0, "b": 1.0})}, "a", "b") is None
 
     def test_tiny_log_losses_do_not_decide_ratios(self):
-        def found(loss, regression):
-            return {"s": {"0": {n: {"loss": v, "regression": regression} for n, v in loss.items()}}}
+        tiny = {"a": 1e-9, "b": 1e-6}
+        assert log_ratio({"s": make_split(tiny, regression=False)}, "s", "a", "b") == pytest.approx(-0.001, abs=1e-5)
+        assert log_ratio({"s": make_split(tiny)}, "s", "a", "b") == pytest.approx(np.log(1e-3))
 
-        assert log_ratio(found({"a": 1e-9, "b": 1e-6}, False), "s", "a", "b") == pytest.approx(-0.001, abs=1e-5)
-        assert log_ratio(found({"a": 1e-9, "b": 1e-6}, True), "s", "a", "b") == pytest.approx(np.log(1e-3))
+
+def make_split(losses, regression=True, seconds=1.0):
+    """What was found of a set with one split."""
+    return {"0": {n: {"loss": v, "seconds": seconds, "regression": regression} for n, v in losses.items()}}
 
 
 BRIEF = {"n_estimators": 5}
@@ -289,8 +293,7 @@ def test_ablations_are_relative_to_lightgbm(tmp_path):
     assert names[0] == "LightGBM"
     assert len(set(names)) == len(names)
     losses = {"LightGBM": 1.0, "mixed": 0.5}
-    split = {name: {"loss": value, "seconds": 2.0, "regression": True} for name, value in losses.items()}
-    results = {"a": {"0": split}, "b": {"0": split}}
+    results = {name: make_split(losses, seconds=2.0) for name in ("a", "b")}
     rows = ablations.make_rows(results, list(losses))
     assert [row["mixed"] for row in rows] == ["-0.693", "-0.693", "-0.693", "4.0"]
     assert [row["data"] for row in rows] == ["a", "b", "mean", "seconds, all sets"]
@@ -304,12 +307,9 @@ def test_gbun_has_every_switch(change):
 
 
 def test_rows_of_the_report_judge_each_learner():
-    def split(scale):
-        found = {"gbun": 1.0, "LightGBM": 2.0, "XGBoost": 3.0, "CatBoost": 1.5, "gbun trees": 4.0}
-        return {n: {"loss": scale * v, "seconds": 1.0, "regression": True} for n, v in found.items()}
-
-    results = {name: {"0": split(1.0), "1": split(1.1)} for name in ("a", "b")}
-    rows = make_rows(results, list(split(1.0)), ["gbun", "gbun trees"], PEERS)
+    losses = {"gbun": 1.0, "LightGBM": 2.0, "XGBoost": 3.0, "CatBoost": 1.5, "gbun trees": 4.0}
+    results = {name: make_split(losses) for name in ("a", "b")}
+    rows = make_rows(results, list(losses), ["gbun", "gbun trees"], PEERS)
     by_set = [row for row in rows if "best peer" in row]
     assert [(row["best peer"], row["gbun: against it"], row["gbun trees: against it"]) for row in by_set] == [
         ("CatBoost", "won", "lost")
@@ -318,6 +318,13 @@ def test_rows_of_the_report_judge_each_learner():
     assert ranks == {"gbun": "1.00", "CatBoost": "2.00", "LightGBM": "3.00", "XGBoost": "4.00", "gbun trees": "4.00"}
     best = [row for row in rows if str(row.get("learner")).startswith("best of")]
     assert [(row["won"], row["tied"], row["lost"]) for row in best] == [(2, 0, 0), (0, 0, 2)]
+
+
+@pytest.mark.parametrize("module", [tuning, verdicts])
+def test_examples(module):
+    found = doctest.testmod(module)
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_a_store_is_complete_at_any_time(tmp_path):
