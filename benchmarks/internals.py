@@ -17,6 +17,7 @@ from gbun.defaults import (
     DENSE_GROUP,
     DENSE_TEMPERATURE,
     SPARSE_TEMPERATURE,
+    choose_n_leaves,
     choose_n_neurons,
     gram_share,
 )
