@@ -208,7 +208,6 @@ class TreeFitter:
             binned.by_row, binned.by_column, self.columns.is_bundle, threads, learner.n_leaves, learner.min_rows, p
         )
         C = rows.current_scores().shape[1]
-        self.one_leaf = np.zeros(len(X), dtype=np.uint8)
         self.one_g, self.one_h = (np.empty(len(X) if C > 1 else 0, dtype=np.float32) for _ in range(2))
         self.g, self.h = (np.empty((len(X), C), dtype=np.float32) for _ in range(2))
 
@@ -230,10 +229,10 @@ class TreeFitter:
         blocks = [slice(i, min(i + ROWS_AT_A_TIME, len(g))) for i in range(0, len(g), ROWS_AT_A_TIME)]
         threads.run(fill, blocks)
         projections, projected = self._draw(t)
-        penalty = learner.reg_lambda
-        if learner.reg_form == "relative":
-            penalty *= float(leaf_sums(one_h[:, None], self.one_leaf, 1, threads, reduce)[0, 0]) / learner.n_leaves
-        grown = self.grower.grow(one_g, one_h, penalty, reduce, self.collective.size, *projected)
+        relative = learner.reg_form == "relative"
+        grown = self.grower.grow(
+            one_g, one_h, learner.reg_lambda, reduce, self.collective.size, *projected, relative=relative
+        )
         tree = to_tree(grown, *self.splits, projections)
         partition = TreePartition(tree, self.statistics.fill)
         if C == 1:

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
-from gbun.trees.tree import Tree
+from gbun.trees.tree import DTYPES, Tree
 
 BLOCK_ROWS = 128
 FIELDS = 4  # of a node: column with MISSING_RIGHT, bits of the threshold, left child, right child
@@ -61,34 +61,76 @@ class Forest:
 
 def pack_forest(trees: Sequence[Tree]) -> Forest:
     """Pack trees that have been checked."""
-    named = [np.concatenate([tree.column, tree.other]) for tree in trees]
-    used = np.unique(np.concatenate([np.zeros(0, dtype=np.int32), *named]))
-    columns = used[used >= 0].astype(np.int64)
-    mixed = np.array([bool(np.any(tree.other >= 0)) for tree in trees], dtype=np.bool_)
+    joined = [_join(trees, name) for name in DTYPES if name != "gain"]
     n_leaves = np.array([tree.n_leaves for tree in trees], dtype=np.int64)
-    first_leaf = np.concatenate([[0], np.cumsum(n_leaves)]).astype(np.int64)
-    roots = np.concatenate([[0], np.cumsum(2 * n_leaves - 1)]).astype(np.int64)
-    nodes = np.zeros((roots[-1], FIELDS), dtype=np.int32)
-    pairs = np.zeros((roots[-1] if mixed.any() else 0, FIELDS), dtype=np.int32)
+    return Forest(*_pack(*joined, n_leaves))
+
+
+def _join(trees: Sequence[Tree], name: str) -> Any:
+    """An array of all trees; numbers that a node keeps as bits are integers."""
+    if len(trees) == 1:
+        joined = np.ascontiguousarray(getattr(trees[0], name))
+    else:
+        none = np.zeros((0, 2) if name == "weight" else 0, DTYPES[name])
+        joined = np.concatenate([none, *(getattr(tree, name) for tree in trees)])
+    return joined.view(np.int32) if joined.dtype == np.float32 else joined
+
+
+@numba.njit(cache=True)
+def _pack(
+    column: Any, other: Any, weight: Any, offset: Any, threshold: Any, missing_right: Any, left: Any, right: Any,
+    n_leaves: Any,
+) -> Any:  # fmt: skip
+    columns, place = _find_columns(column, other)
+    T = len(n_leaves)
+    roots, first_leaf = np.zeros(T + 1, dtype=np.int64), np.zeros(T + 1, dtype=np.int64)
+    depths, mixed = np.zeros(T, dtype=np.int64), np.zeros(T, dtype=np.bool_)
+    for t in range(T):
+        roots[t + 1], first_leaf[t + 1] = roots[t] + 2 * n_leaves[t] - 1, first_leaf[t] + n_leaves[t]
+        first = first_leaf[t] - t
+        mixed[t] = np.any(other[first : first + n_leaves[t] - 1] >= 0)
+    nodes = np.zeros((roots[T], FIELDS), dtype=np.int32)
+    pairs = np.zeros((roots[T] if np.any(mixed) else 0, FIELDS), dtype=np.int32)
     pairs[:, 0] = -1
-    for tree, root in zip(trees, roots[:-1].tolist(), strict=True):
-        _pack_tree(tree, root, columns, nodes, pairs)
-    depths = np.array([tree.depth for tree in trees], dtype=np.int64)
-    return Forest(columns, nodes, pairs, roots, first_leaf, depths, mixed)
+    level = np.empty(roots[T], dtype=np.int64)
+    for t in range(T):
+        first, N, root = first_leaf[t] - t, n_leaves[t] - 1, roots[t]
+        level[root] = 0
+        for k in range(N):
+            i, at = first + k, root + k
+            nodes[at, 0] = place[column[i]] + (MISSING_RIGHT if missing_right[i] else 0)
+            nodes[at, 1] = threshold[i]
+            for side in range(2):
+                child = right[i] if side else left[i]
+                to = root + (np.int64(child) if child >= 0 else N + ~np.int64(child))
+                nodes[at, 2 + side], level[to] = to, level[at] + 1
+            depths[t] = max(depths[t], level[at] + 1)
+            if other[i] >= 0:
+                pairs[at, 0], pairs[at, 3] = place[other[i]], offset[i]
+                pairs[at, 1], pairs[at, 2] = weight[i, 0], weight[i, 1]
+        for at in range(root + N, roots[t + 1]):
+            nodes[at, 2] = nodes[at, 3] = at
+    return columns, nodes, pairs, roots, first_leaf, depths, mixed
 
 
-def _pack_tree(tree: Tree, root: int, columns: IntArray, nodes: IntArray, pairs: IntArray) -> None:
-    N, end = tree.n_leaves - 1, root + 2 * tree.n_leaves - 1
-    own = nodes[root : root + N]
-    own[:, 0] = np.searchsorted(columns, tree.column) + np.where(tree.missing_right, MISSING_RIGHT, 0)
-    own[:, 1] = np.ascontiguousarray(tree.threshold).view(np.int32)
-    own[:, 2], own[:, 3] = (np.where(child >= 0, root + child, root + N + ~child) for child in (tree.left, tree.right))
-    nodes[root + N : end, 2:] = np.arange(root + N, end)[:, None]
-    if np.any(tree.other >= 0):
-        pair = pairs[root : root + N]
-        pair[:, 0] = np.where(tree.other >= 0, np.searchsorted(columns, tree.other), -1)
-        pair[:, 1:3] = np.ascontiguousarray(tree.weight).view(np.int32)
-        pair[:, 3] = np.ascontiguousarray(tree.offset).view(np.int32)
+@numba.njit(cache=True)
+def _find_columns(column: Any, other: Any) -> Any:
+    """Return the columns that nodes look at, ascending, and the place of each among them."""
+    top = -1
+    for i in range(len(column)):
+        top = max(top, column[i], other[i])
+    place = np.zeros(top + 1, dtype=np.int64)
+    for i in range(len(column)):
+        place[column[i]] = 1
+        if other[i] >= 0:
+            place[other[i]] = 1
+    columns = np.empty(place.sum(), dtype=np.int64)
+    count = 0
+    for j in range(top + 1):
+        if place[j]:
+            columns[count], place[j] = j, count
+            count += 1
+    return columns, place
 
 
 def add_trees(forest: Forest, X: Any, fill: FloatArray, heads: FloatArray, scores: FloatArray) -> None:

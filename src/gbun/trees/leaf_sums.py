@@ -17,9 +17,7 @@ import numpy as np
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool
 from gbun.trees.grower import Reduce
-from gbun.trees.quantise import N_SIZES, check_exponent, count_sizes, find_exponent
-
-MOST, MOST_SUM = 2.0**40, 2.0**52
+from gbun.trees.quantise import MOST_FINE, MOST_FINE_SUM, N_SIZES, check_exponent, count_sizes, find_exponent
 
 
 def leaf_sums(
@@ -42,13 +40,13 @@ def leaf_sums(
         for c in range(C):
             count_sizes(np.ascontiguousarray(own[:, c]).view(np.uint32), 0, len(own), True, sizes[p, c])
 
-    threads.run(count, parts)
+    threads.run_compiled(count, parts)
     of_all = reduce(sizes.sum(axis=0).astype(np.float64).ravel()).astype(np.int64).reshape(C, N_SIZES)
-    exponents = [find_exponent(of_output, MOST, MOST_SUM) for of_output in of_all]
+    exponents = [find_exponent(of_output, MOST_FINE, MOST_FINE_SUM) for of_output in of_all]
     check_exponent(min(exponents, default=0))
     scale = np.array([math.ldexp(1.0, e) for e in exponents])
     sums = np.zeros((len(parts), n_leaves, C), dtype=np.int64)
-    threads.run(lambda p: _add_rows(values, leaf_of_row, scale, *cuts[p], sums[p]), parts)
+    threads.run_compiled(lambda p: _add_rows(values, leaf_of_row, scale, *cuts[p], sums[p]), parts)
     total: FloatArray = reduce(sums.sum(axis=0).astype(np.float64).ravel()).reshape(n_leaves, C) / scale
     return total
 

@@ -22,6 +22,7 @@ N_SIZES = 1024
 SIZE_SHIFT = 21  # what is left of the 32 bits: sign, exponent and two bits of the mantissa
 LEAST_REFUSED = 1020  # the first size of numbers that are not finite
 MOST_G, MOST_H, MOST_SUM = 32767.0, 65535.0, 2.0**31 - 1.0
+MOST_FINE, MOST_FINE_SUM = 2.0**40, 2.0**52  # where sums are to be exact in float64, and items are not packed
 MOST_EXPONENT = 126  # the scale and its inverse are float32
 REFUSED = -1000  # no exponent: a number is not finite, or an h is negative
 TOO_MANY = -1001  # no exponent: rounding alone could exceed the largest sum
@@ -86,6 +87,15 @@ def make_items(g: Any, h: Any, scale_g: Any, scale_h: Any, first: int, last: int
         q = np.int32(np.floor(g[i] * scale_g + ONE_HALF))
         k = np.int32(np.floor(h[i] * scale_h + ONE_HALF))
         items[i] = (np.int64(i) << 32) | (np.int64((q << 16) | k) & LOW32)
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc"})
+def sum_exactly(values: Any, scale: Any, first: int, last: int) -> float:
+    """Return the sum of floor(v x scale + 1/2) over values[first:last], whole numbers below 2^53 in any order."""
+    total = 0.0
+    for i in range(first, last):
+        total += np.floor(np.float64(values[i]) * scale + 0.5)
+    return total
 
 
 @numba.njit(forceinline=True)

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from gbun.trees.histogram import N_BINS, add_histogram, count_items, sum_items
-from gbun.trees.quantise import make_items, sum_of_g, sum_of_h
+from gbun.trees.quantise import make_items, sum_exactly, sum_of_g, sum_of_h
 from gbun.trees.splitter import SPLIT, find_split
 
 ROWS_AT_A_TIME = 1024  # quantised, and added to the root's histogram while they are in the cache
@@ -57,6 +57,7 @@ class Memory(NamedTuple):
     parts: Any  # int64 (parts, leaves of a wave, 64 c): what each thread has summed in this wave; none with one thread
     counts: Any  # int64 (parts, leaves of a wave): rows of weight > 0
     totals: Any  # int64 (parts,): the root's sums
+    fine_totals: Any  # float64 (parts,): sums of h on a finer scale, whole numbers; of which the penalty is a share
     leaves: Any  # LEAF (parts, leaves)
     splits: Any  # SPLIT (parts, 2 leaves of a wave)
     order: Any  # int64 (parts, leaves): the leaves that a wave splits
@@ -65,20 +66,24 @@ class Memory(NamedTuple):
 
 
 @numba.njit(cache=True, nogil=True)
-def begin(memory: Any, g: Any, h: Any, scale_g: Any, scale_h: Any, part: int, first: int, last: int) -> None:
-    """Quantise the rows of a shard and sum the root's histogram."""
+def begin(
+    memory: Any, g: Any, h: Any, scale_g: Any, scale_h: Any, fine: float, part: int, first: int, last: int
+) -> None:
+    """Quantise the rows of a shard and sum the root's histogram; h also on a `fine` scale, unless that is 0."""
     root = memory.leaves[part, 0]
     root.first, root.last, root.slot, root.parent, root.side = first, last, 0, -1, 0
     sums = _own_sums(memory, part, 0, 0)
     sums[:] = 0
-    total, n = np.int64(0), np.int64(0)
+    total, n, fine_total = np.int64(0), np.int64(0), 0.0
     for row in range(first, last, ROWS_AT_A_TIME):
         end = min(last, row + ROWS_AT_A_TIME)
         make_items(g, h, scale_g, scale_h, row, end, memory.items)
         _add_histograms(memory, row, end, sums)
         total += sum_items(memory.items, row, end)
         n += count_items(memory.items, row, end)
-    memory.totals[part], memory.counts[part, 0] = total, n
+        if fine > 0.0:
+            fine_total += sum_exactly(h, fine, row, end)
+    memory.totals[part], memory.fine_totals[part], memory.counts[part, 0] = total, fine_total, n
 
 
 @numba.njit(cache=True, nogil=True)
