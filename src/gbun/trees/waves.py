@@ -20,7 +20,7 @@ import numpy as np
 
 from gbun.trees.histogram import N_BINS, add_histogram, count_items, sum_items
 from gbun.trees.quantise import make_items, sum_exactly, sum_of_g, sum_of_h
-from gbun.trees.splitter import SPLIT, find_split
+from gbun.trees.splitter import COLUMNS_AT_A_TIME, SPLIT, find_split
 
 ROWS_AT_A_TIME = 1024  # quantised, and added to the root's histogram while they are in the cache
 MOST_GAIN = 3e38  # it is stored as float32
@@ -201,7 +201,7 @@ def search(
     `n_parts` parts are summed, none where a single thread has summed in place. count = 0: of the root.
     """
     at, end = first * N_BINS, last * N_BINS
-    room = np.empty((3, N_BINS), dtype=np.float64)
+    room = np.empty((COLUMNS_AT_A_TIME, N_BINS), dtype=np.int64)
     for i in range(max(1, count)):
         k, new = (memory.order[part, i], n_leaves + i) if count else (0, 0)
         leaf, other = memory.leaves[part, k], memory.leaves[part, new]
