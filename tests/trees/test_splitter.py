@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gbun.trees.splitter import COLUMNS_AT_A_TIME, PROJECTION_BINS, SPLIT, find_split
+from gbun.trees.splitter import PROJECTION_BINS, ROOM, SPLIT, find_split
 from tests.trees import plain_trees
 
 
@@ -17,7 +17,7 @@ def found_by(columns, is_bundle, n_base, q_g, q_h, penalty, min_rows, first=0, l
     n = np.count_nonzero((q_g != 0) | (q_h != 0))
     find_split(
         histograms(columns, q_g, q_h), first, len(columns) if last is None else last, n_base, is_bundle,
-        q_g.sum(), q_h.sum(), n, penalty, float(min_rows), np.empty((COLUMNS_AT_A_TIME, 64), dtype=np.int64), split[0],
+        q_g.sum(), q_h.sum(), n, penalty, float(min_rows), np.empty(ROOM, dtype=np.int64), split[0],
     )  # fmt: skip
     return split[0]
 

@@ -257,8 +257,8 @@ def _grow_shard(
     count_sizes(g_bits, first, last, True, sizes[part, 0])
     count_sizes(h_bits, first, last, False, sizes[part, 1])
     meet(sync, size, barriers)
-    counts_h = sizes[:size, 1].sum(axis=0)
-    e_g, e_h = find_exponent(sizes[:size, 0].sum(axis=0), MOST_G, MOST_SUM), find_exponent(counts_h, MOST_H, MOST_SUM)
+    counts = sizes[:size].sum(axis=0)
+    e_g, e_h = find_exponent(counts[0], MOST_G, MOST_SUM), find_exponent(counts[1], MOST_H, MOST_SUM)
     if part == 0:
         outcome[1], outcome[2], outcome[3] = e_g, e_h, size
     if min(e_g, e_h) < -500:
@@ -266,7 +266,7 @@ def _grow_shard(
     columns = len(memory.base.columns) + len(memory.projections.columns)
     column, end = columns * part // size, columns * (part + 1) // size
     n_parts = size if len(memory.parts) else 0
-    fine, gain_unit = _fine_scale(counts_h, rule.relative), math.ldexp(1.0, e_h - 2 * e_g)
+    fine, gain_unit = _fine_scale(counts[1], rule.relative), math.ldexp(1.0, e_h - 2 * e_g)
     begin(
         memory, g, h, np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h)), fine, part, first, last
     )  # fmt: skip

@@ -187,23 +187,22 @@ def _bin_projections(
     columns: Any, column: Any, other: Any, weight: Any, offset: Any, by_row: Any, by_column: Any
 ) -> None:
     n, width = by_row.shape
-    tile = np.zeros((8 * width, TILE_ROWS // 8), dtype=np.uint64)
+    tile = np.empty((8 * width, TILE_ROWS // 8), dtype=np.uint64)
+    tile[len(column) :] = 0
     bins = tile.view(np.uint8)
     for first in range(0, n, TILE_ROWS):
         last = min(first + TILE_ROWS, n)
         for p in range(len(column)):
-            _bin_projection(
-                columns[column[p], first:last], columns[other[p], first:last], weight[p], offset[p], bins[p]
-            )
-            by_column[p, first:last] = bins[p, : last - first]
+            x, y = columns[column[p], first:last], columns[other[p], first:last]
+            _bin_projection(x, y, weight[p], offset[p], bins[p], by_column[p, first:last])
         transpose_rows(tile, by_row[first:last])
 
 
 @numba.njit(inline="always")
-def _bin_projection(x: Any, y: Any, weight: Any, offset: Any, bins: Any) -> None:
+def _bin_projection(x: Any, y: Any, weight: Any, offset: Any, bins: Any, again: Any) -> None:
     v, w = weight
     for i in range(len(x)):
         u = (v * x[i] + w * y[i]) + offset
         u = u if u < TOP else TOP  # also where it is not a number
         u = u if u > ZERO else ZERO
-        bins[i] = np.uint8(np.int32(u) + np.int32(1))
+        bins[i] = again[i] = np.uint8(np.int32(u) + np.int32(1))

@@ -22,6 +22,7 @@ from gbun.trees.quantise import sum_of_g, sum_of_h
 
 PROJECTION_BINS = 32
 COLUMNS_AT_A_TIME = 8
+ROOM = COLUMNS_AT_A_TIME * N_BINS
 LAST = N_BINS - 1
 NOISE = 2.0**-36  # of the leaf's own term: a smaller gain may be rounding
 SPLIT = np.dtype(
@@ -47,7 +48,7 @@ def find_split(
 ) -> None:  # fmt: skip
     """Write the best split at columns first .. last-1 of a leaf with the sums G and H and n rows.
 
-    `room` is int64 (COLUMNS_AT_A_TIME, 64). Without a split of positive gain split.column is -1.
+    `room` is int64 (ROOM,). Without a split of positive gain split.column is -1.
     """
     split.gain, split.column = 0.0, -1
     if H <= 0:
@@ -60,50 +61,50 @@ def find_split(
     for column in range(first, last, COLUMNS_AT_A_TIME):
         end = min(column + COLUMNS_AT_A_TIME, last)
         for j in range(column, end):
-            _fill_packed(sums, j, j < n_base and is_bundle[j], room[j - column])
+            _fill_packed(sums, j, j < n_base and is_bundle[j], room, (j - column) * N_BINS)
         for j in range(column, end):
-            packed = room[j - column]
+            at = (j - column) * N_BINS
             missing = np.int64(0) if j < n_base and is_bundle[j] else sums[j * N_BINS]
-            top = _best_quality(packed, j < n_base, np.int64(0), total_g, total_h, penalty, least)
+            top = _best_quality(room, at, j < n_base, np.int64(0), total_g, total_h, penalty, least)
             if missing != 0:
-                top = max(top, _best_quality(packed, j < n_base, missing, total_g, total_h, penalty, least))
+                top = max(top, _best_quality(room, at, j < n_base, missing, total_g, total_h, penalty, least))
             if top > best:
                 best, best_column = top, j
     if best_column < 0:
         return
     split.gain, split.column = best - base, best_column
     bundle = best_column < n_base and is_bundle[best_column]
-    _fill_packed(sums, best_column, bundle, room[0])
+    _fill_packed(sums, best_column, bundle, room, 0)
     missing = np.int64(0) if bundle else sums[best_column * N_BINS]
-    _set_bin(room[0], missing, bundle, total_g, total_h, penalty, least, best, split)
+    _set_bin(room, missing, bundle, total_g, total_h, penalty, least, best, split)
 
 
 @numba.njit(forceinline=True)
-def _fill_packed(sums: Any, column: Any, bundle: Any, packed: Any) -> None:
-    """packed[b - 1] = the sums of a side of the split at bin b, without missing values."""
-    at, prefix = np.uint64(column * N_BINS + 1), np.int64(0)
+def _fill_packed(sums: Any, column: Any, bundle: Any, room: Any, at: Any) -> None:
+    """room[at + b - 1] = the sums of a side of the split at bin b, without missing values."""
+    source, target, prefix = np.uint64(column * N_BINS + 1), np.uint64(at), np.int64(0)
     for k in range(np.uint64(LAST)):
-        prefix = sums[at + k] + (np.int64(0) if bundle else prefix)
-        packed[k] = prefix
-    packed[LAST] = 0  # no split: nothing is on one side
+        prefix = sums[source + k] + (np.int64(0) if bundle else prefix)
+        room[target + k] = prefix
+    room[at + LAST] = 0  # no split: nothing is on one side
 
 
 @numba.njit(forceinline=True)
 def _best_quality(
-    packed: Any, of_base: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any
+    room: Any, at: Any, of_base: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any
 ) -> Any:
     # Numbers of bins that are known when this is compiled leave no rest that is computed one by one.
     if of_base:
-        return _best_of(packed, N_BINS, missing, G, H, penalty, least)
-    return _best_of(packed, PROJECTION_BINS, missing, G, H, penalty, least)
+        return _best_of(room, at, N_BINS, missing, G, H, penalty, least)
+    return _best_of(room, at, PROJECTION_BINS, missing, G, H, penalty, least)
 
 
 @numba.njit(forceinline=True)
-def _best_of(packed: Any, count: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
+def _best_of(room: Any, at: Any, count: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
     """The largest quality; none is negative, so it has the largest bits, and integers are compared several at a time."""
-    top = np.int64(0)
+    first, top = np.uint64(at), np.int64(0)
     for k in range(np.uint64(count)):
-        top = max(top, np.float64(_quality(packed[k] + missing, G, H, penalty, least)).view(np.int64))
+        top = max(top, np.float64(_quality(room[first + k] + missing, G, H, penalty, least)).view(np.int64))
     return np.int64(top).view(np.float64)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from gbun.trees.histogram import N_BINS, add_histogram, count_items, sum_items
 from gbun.trees.quantise import make_items, sum_exactly, sum_of_g, sum_of_h
-from gbun.trees.splitter import COLUMNS_AT_A_TIME, SPLIT, find_split
+from gbun.trees.splitter import ROOM, SPLIT, find_split
 
 ROWS_AT_A_TIME = 1024  # quantised, and added to the root's histogram while they are in the cache
 MOST_GAIN = 3e38  # it is stored as float32
@@ -201,27 +201,31 @@ def search(
     `n_parts` parts are summed, none where a single thread has summed in place. count = 0: of the root.
     """
     at, end = first * N_BINS, last * N_BINS
-    room = np.empty((COLUMNS_AT_A_TIME, N_BINS), dtype=np.int64)
+    room = np.empty(ROOM, dtype=np.int64)
     for i in range(max(1, count)):
         k, new = (memory.order[part, i], n_leaves + i) if count else (0, 0)
         leaf, other = memory.leaves[part, k], memory.leaves[part, new]
         sums = memory.histograms[new, at:end]
         for p in range(n_parts):
-            if p == 0:
-                sums[:] = memory.parts[p, i, at:end]
-            else:
-                sums += memory.parts[p, i, at:end]
+            _add(sums, memory.parts[p, i, at:end], np.int64(p > 0), np.int64(1))
         n = np.int64(0)
         for p in range(len(memory.counts)):
             n += memory.counts[p, i]
         if count:
-            memory.histograms[leaf.slot if leaf.slot != new else other.slot, at:end] -= sums
+            _add(memory.histograms[leaf.slot if leaf.slot != new else other.slot, at:end], sums, np.int64(1), np.int64(-1))
             rest = leaf.n - n  # it still is the parent's
             leaf.n, other.n = (n, rest) if leaf.slot == new else (rest, n)
             _search_leaf(memory, part, other, first, last, penalty, min_rows, room, 2 * i + 1)
         else:
             leaf.n = n
         _search_leaf(memory, part, leaf, first, last, penalty, min_rows, room, 2 * i)
+
+
+@numba.njit(forceinline=True)
+def _add(sums: Any, others: Any, own: Any, sign: Any) -> None:
+    """sums = own sums + sign others: a loop, as expressions of arrays are computed number by number."""
+    for k in range(np.uint64(len(sums))):
+        sums[k] = own * sums[k] + sign * others[k]
 
 
 @numba.njit(forceinline=True)
