@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import scipy.sparse
 
@@ -86,13 +87,26 @@ class UnfusedKernels:
         assert partition is not None, "normal equations come first"
 
         def work(number: int) -> None:
-            scores[self.blocks[number]] += _multiply(partition, self._codes[number], head)
+            own, codes = scores[self.blocks[number]], self._codes[number]
+            if partition.n_trees == 1 and own.flags.c_contiguous:
+                _add_leaf_values(own, codes, head)
+            else:
+                own += _multiply(partition, codes, head)
 
         self.threads.run(work, range(len(self.blocks)))
 
     def sum_rows(self, values: RowSums) -> FloatArray:
         """Sum what `values` gives for each block, in the order of blocks."""
         return np.asarray(sum(self.threads.map(values, self.blocks), 0.0 * values(slice(0, 0))), dtype=SUM)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_leaf_values(scores: Any, leaves: Any, head: Any) -> None:
+    """scores[i] += head[leaf of i], without an array of the values."""
+    for i in range(scores.shape[0]):
+        leaf = leaves[i, 0]
+        for c in range(scores.shape[1]):
+            scores[i, c] += head[leaf, c]
 
 
 def _encode(partition: Partition, features: Features) -> FloatArray | IntArray:

@@ -266,5 +266,4 @@ def choose_direction(seed: int, t: int, n_scores: int) -> FloatArray:
         return np.ones(1, dtype=np.float32)
     key = mix_bits(np.array([seed], dtype=np.uint64)) + np.uint64(t)
     order = np.argsort(mix_bits(mix_bits(key) + np.arange(n_scores, dtype=np.uint64)), kind="stable")
-    signs = np.where(np.arange(n_scores) % 2, -1.0, 1.0)[order]
-    return np.asarray(signs - signs.mean(), dtype=np.float32)
+    return np.asarray(1.0 - 2.0 * (order % 2) - n_scores % 2 / n_scores, dtype=np.float32)  # their mean is 0

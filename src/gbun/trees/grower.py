@@ -137,9 +137,7 @@ class Grower:
             n_leaves, exponents, n_parts = _grow_at_once(self.threads, n_threads, memory, g, h, rule)
         return _grown(memory, n_leaves, n_parts, exponents)
 
-    def _memory(
-        self, by_row_p: IntArray | None, by_column_p: IntArray | None, n_threads: int, several: bool
-    ) -> Memory:
+    def _memory(self, by_row_p: IntArray | None, by_column_p: IntArray | None, n_threads: int, several: bool) -> Memory:
         """What a tree needs: as for the tree before where that had the same arrays, except for what it gave away."""
         shape = by_row_p, by_column_p, n_threads, several
         if self._kept is None or any(a is not b for a, b in zip(shape, self._kept[0], strict=True)):

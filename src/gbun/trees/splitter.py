@@ -90,9 +90,7 @@ def _fill_packed(sums: Any, column: Any, bundle: Any, room: Any, at: Any) -> Non
 
 
 @numba.njit(forceinline=True)
-def _best_quality(
-    room: Any, at: Any, of_base: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any
-) -> Any:
+def _best_quality(room: Any, at: Any, of_base: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
     # Numbers of bins that are known when this is compiled leave no rest that is computed one by one.
     if of_base:
         return _best_of(room, at, N_BINS, missing, G, H, penalty, least)

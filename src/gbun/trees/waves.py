@@ -212,7 +212,12 @@ def search(
         for p in range(len(memory.counts)):
             n += memory.counts[p, i]
         if count:
-            _add(memory.histograms[leaf.slot if leaf.slot != new else other.slot, at:end], sums, np.int64(1), np.int64(-1))
+            _add(
+                memory.histograms[leaf.slot if leaf.slot != new else other.slot, at:end],
+                sums,
+                np.int64(1),
+                np.int64(-1),
+            )
             rest = leaf.n - n  # it still is the parent's
             leaf.n, other.n = (n, rest) if leaf.slot == new else (rest, n)
             _search_leaf(memory, part, other, first, last, penalty, min_rows, room, 2 * i + 1)
