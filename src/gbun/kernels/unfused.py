@@ -6,8 +6,6 @@ the bits do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -20,7 +18,7 @@ from gbun.kernels.interface import Derivatives, NormalEquations, RowSampler, Row
 from gbun.kernels.threads import ThreadPool
 
 if TYPE_CHECKING:
-    from gbun.learners.base import Partition, Step
+    from gbun.learners.base import Partition, StepRun
 
 BLOCK = 2**14  # rows
 
@@ -37,17 +35,15 @@ class UnfusedKernels:
         self._partition: Partition | None = None
         self._codes: list[FloatArray | IntArray] = []  # of the last partition, a block each
 
-    def add_rounds(self, steps: Sequence[Step], scores: FloatArray) -> None:
+    def add_rounds(self, steps: StepRun, scores: FloatArray) -> None:
         """scores += P W for one round after the other."""
-
-        runs = [(kind, list(some)) for kind, some in groupby(steps, key=lambda step: type(step.partition))]
+        kind = type(steps[0].partition)
 
         def work(at: slice) -> None:
             block = self.features.block(at.start, at.stop)
-            for kind, some in runs:
-                if not kind.add_steps(some, block, scores[at]):
-                    for step in some:
-                        scores[at] += _multiply(step.partition, _encode(step.partition, block), step.head)
+            if not kind.add_steps(steps, block, scores[at]):
+                for step in steps:
+                    scores[at] += _multiply(step.partition, _encode(step.partition, block), step.head)
 
         self.threads.run(work, self.blocks)
 

@@ -22,11 +22,11 @@ from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.derivatives import sum_along
 from gbun.kernels.interface import NormalEquations
 from gbun.kernels.sampling import mix_bits, row_keys
-from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partition, Step, register_learner
+from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partition, Step, StepRun, register_learner
 from gbun.trees.binned_rows import allocate_binned_rows, bin_rows
 from gbun.trees.binning import SAMPLED_ROWS, fit_bins
 from gbun.trees.bundling import find_bundles
-from gbun.trees.forest import add_trees, find_leaves, pack_forest
+from gbun.trees.forest import Forest, add_trees, find_leaves, pack_forest
 from gbun.trees.grower import Grower
 from gbun.trees.leaf_sums import leaf_sums
 from gbun.trees.projections import Projections, bin_projections, column_statistics, draw_projections, fill_columns
@@ -75,12 +75,15 @@ class TreePartition(Partition):
         return find_leaves(self.tree, self._columns_of(features), self.fill)[:, None]
 
     @classmethod
-    def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
-        first = steps[0].partition
-        assert isinstance(first, TreePartition)
+    def pack_steps(cls, steps: Sequence[Step]) -> tuple[Forest, FloatArray]:
         trees = [step.partition.tree for step in steps if isinstance(step.partition, TreePartition)]
-        heads = np.concatenate([step.head for step in steps])
-        add_trees(pack_forest(trees), first._columns_of(features), first.fill, heads, scores)
+        return pack_forest(trees), np.concatenate([step.head for step in steps])
+
+    @classmethod
+    def add_steps(cls, steps: StepRun, features: Features, scores: FloatArray) -> bool:
+        first, (forest, heads) = steps[0].partition, steps.packed
+        assert isinstance(first, TreePartition)
+        add_trees(forest, first._columns_of(features), first.fill, heads, scores)
         return True
 
     def _columns_of(self, features: Features) -> FloatArray:

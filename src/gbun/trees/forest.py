@@ -61,9 +61,9 @@ class Forest:
 
 def pack_forest(trees: Sequence[Tree]) -> Forest:
     """Pack trees that have been checked."""
-    joined = [_join(trees, name) for name in DTYPES if name != "gain"]
-    n_leaves = np.array([tree.n_leaves for tree in trees], dtype=np.int64)
-    return Forest(*_pack(*joined, n_leaves))
+    joined: list[Any] = [_join(trees, name) for name in DTYPES if name != "gain"]
+    joined.append(np.array([tree.n_leaves for tree in trees], dtype=np.int64))
+    return Forest(*_pack(*joined))
 
 
 def _join(trees: Sequence[Tree], name: str) -> Any:
@@ -71,7 +71,7 @@ def _join(trees: Sequence[Tree], name: str) -> Any:
     if len(trees) == 1:
         joined = np.ascontiguousarray(getattr(trees[0], name))
     else:
-        none = np.zeros((0, 2) if name == "weight" else 0, DTYPES[name])
+        none: Any = np.zeros((0, 2) if name == "weight" else 0, DTYPES[name])
         joined = np.concatenate([none, *(getattr(tree, name) for tree in trees)])
     return joined.view(np.int32) if joined.dtype == np.float32 else joined
 

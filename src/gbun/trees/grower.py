@@ -194,7 +194,7 @@ def make_block(by_row: IntArray, by_column: IntArray, n: int) -> Block:
 def _grown(memory: Memory, n_leaves: int, n_parts: int, exponents: tuple[int, int]) -> GrownTree:
     sums, n_rows = np.empty((2, n_leaves)), np.empty(n_leaves, dtype=np.int64)
     _read_leaves(memory.leaves[:n_parts], *exponents, sums, n_rows)
-    return GrownTree(memory.nodes[: n_leaves - 1], n_leaves, memory.leaf_of_row, *sums, n_rows)
+    return GrownTree(memory.nodes[: n_leaves - 1], n_leaves, memory.leaf_of_row, sums[0], sums[1], n_rows)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -216,7 +216,8 @@ def _fine_scale(counts: Any, relative: Any) -> float:
 def _lambda(rule: Any, fine_total: float, fine: float, e_h: int) -> float:
     """The penalty in the unit of the quantised h."""
     share = fine_total / fine / rule.n_leaves if rule.relative else 1.0
-    return rule.penalty * share * math.ldexp(1.0, e_h)
+    penalty: float = rule.penalty * share * math.ldexp(1.0, e_h)
+    return penalty
 
 
 # One machine: all steps in one call

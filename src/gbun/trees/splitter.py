@@ -99,7 +99,7 @@ def _best_quality(room: Any, at: Any, of_base: Any, missing: Any, G: Any, H: Any
 
 @numba.njit(forceinline=True)
 def _best_of(room: Any, at: Any, count: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
-    """The largest quality; none is negative, so it has the largest bits, and integers are compared several at a time."""
+    # None is negative, so the largest has the largest bits; integers are compared several at a time, floats are not.
     first, top = np.uint64(at), np.int64(0)
     for k in range(np.uint64(count)):
         top = max(top, np.float64(_quality(room[first + k] + missing, G, H, penalty, least)).view(np.int64))

@@ -17,9 +17,8 @@ DTYPES = {
     "missing_right": np.bool_, "left": np.int32, "right": np.int32, "gain": np.float32,
 }  # fmt: skip
 
-NO_PROJECTIONS = Projections(
-    *np.zeros((2, 0), dtype=np.int32), np.zeros((0, 2), dtype=np.float32), np.zeros(0, dtype=np.float32)
-)
+NO_COLUMNS, NO_NUMBERS = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
+NO_PROJECTIONS = Projections(NO_COLUMNS, NO_COLUMNS, NO_NUMBERS.reshape(0, 2), NO_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -89,11 +88,12 @@ def to_tree(
     """
     drawn = NO_PROJECTIONS if projections is None else projections
     N = grown.n_leaves - 1
-    arrays = {name: np.empty((N, 2) if name == "weight" else N, dtype) for name, dtype in DTYPES.items()}
+    shapes = {"weight": (N, 2)}
+    arrays: dict[str, Any] = {name: np.empty(shapes.get(name, N), dtype) for name, dtype in DTYPES.items()}
     _translate(
         grown.nodes, raw_column, raw_threshold, drawn.column, drawn.other, drawn.weight, drawn.offset, *arrays.values()
     )
-    return Tree(*arrays.values(), grown.n_leaves)
+    return Tree(**arrays, n_leaves=grown.n_leaves)
 
 
 @numba.njit(cache=True)
