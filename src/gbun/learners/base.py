@@ -198,6 +198,8 @@ class Learner(ABC, Generic[P]):
     """Whether all its partitions have one tree: then A is diagonal, and is summed over all rows instead of a sample."""
     splits_columns: ClassVar[bool] = False
     """Whether it wants the dense columns as the user gave them, `Features.raw`."""
+    uses_blas: ClassVar[bool] = True
+    """Whether its partitions may call BLAS, which then has one thread while rows are predicted."""
     family: Family | None = None
     """Of the networks among its partitions; None where it makes none."""
 

@@ -123,6 +123,7 @@ class TreeLearner(Learner[TreePartition]):
     kind = "tree"
     diagonal = True
     splits_columns = True
+    uses_blas = False
 
     @property
     def n_outputs(self) -> int:

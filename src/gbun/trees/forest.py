@@ -22,6 +22,7 @@ from gbun.dtypes import FloatArray, IntArray
 from gbun.trees.tree import DTYPES, Tree
 
 BLOCK_ROWS = 128
+FEW_ROWS = 8  # go through each tree one by one: a step of all of them is a call, which would take longer
 FIELDS = 4  # of a node: column with MISSING_RIGHT, bits of the threshold, left child, right child
 MISSING_RIGHT = 2**30  # a bit of the column
 COLUMN = np.int32(MISSING_RIGHT - 1)
@@ -143,9 +144,8 @@ def add_trees(forest: Forest, X: Any, fill: FloatArray, heads: FloatArray, score
     if heads.shape != (forest.first_leaf[-1], scores.shape[1]) or len(scores) != len(X):
         raise ValueError(f"heads {heads.shape} and scores {scores.shape} do not fit {len(X)} rows")
     _add_trees(
-        X, forest.columns, np.ascontiguousarray(fill[forest.columns], dtype=np.float32), forest.nodes.ravel(),
-        forest.nodes.ravel().view(np.float32), forest.pairs.ravel(), forest.pairs.ravel().view(np.float32),
-        forest.roots, forest.first_leaf, forest.depths, forest.mixed, heads, scores,
+        X, forest.columns, np.ascontiguousarray(fill, dtype=np.float32), forest.nodes, forest.pairs, forest.roots,
+        forest.first_leaf, forest.depths, forest.mixed, heads, scores,
     )  # fmt: skip
 
 
@@ -158,25 +158,38 @@ def find_leaves(tree: Tree, X: Any, fill: FloatArray) -> IntArray:
 
 @numba.njit(cache=True, nogil=True)
 def _add_trees(
-    X: Any, columns: Any, fill: Any, nodes: Any, numbers: Any, pairs: Any, pair_numbers: Any, roots: Any,
-    first_leaf: Any, depths: Any, mixed: Any, heads: Any, scores: Any,
+    X: Any, columns: Any, fill: Any, packed_nodes: Any, packed_pairs: Any, roots: Any, first_leaf: Any, depths: Any,
+    mixed: Any, heads: Any, scores: Any,
 ) -> None:  # fmt: skip
     n, width = len(X), max(1, len(columns))
-    block = np.zeros((BLOCK_ROWS, width), dtype=np.float32)
-    filled = np.zeros((BLOCK_ROWS, width), dtype=np.float32)  # without missing values, for projections
-    at = np.empty(BLOCK_ROWS, dtype=np.int64)
+    nodes, pairs = packed_nodes.ravel(), packed_pairs.ravel()
+    numbers, pair_numbers = nodes.view(np.float32), pairs.view(np.float32)
+    block = np.zeros((min(n, BLOCK_ROWS), width), dtype=np.float32)
+    filled = np.zeros_like(block)  # without missing values, for projections
+    at = np.empty(len(block), dtype=np.int64)
     for first in range(0, n, BLOCK_ROWS):
         count = min(BLOCK_ROWS, n - first)
         _copy_rows(X, first, count, columns, fill, block, filled)
         for t in range(len(depths)):
-            at[:] = roots[t]
+            # leaves come after a tree's nodes: N = leaves - 1 of them
+            to = first_leaf[t] - (roots[t] + first_leaf[t + 1] - first_leaf[t] - 1)
+            if count < FEW_ROWS:
+                for i in range(count):
+                    k = np.int32(roots[t])
+                    for _ in range(depths[t]):
+                        if mixed[t]:
+                            k = _next_mixed(nodes, numbers, pairs, pair_numbers, block, filled, i, k)
+                        else:
+                            k = _next(nodes, numbers, block, i, k)
+                    for c in range(scores.shape[1]):
+                        scores[first + i, c] += heads[to + k, c]
+                continue
+            at[:count] = roots[t]
             for _ in range(depths[t]):
                 if mixed[t]:
                     _step_mixed(nodes, numbers, pairs, pair_numbers, block, filled, count, at)
                 else:
                     _step(nodes, numbers, block, count, at)
-            # leaves come after a tree's nodes: N = leaves - 1 of them
-            to = first_leaf[t] - (roots[t] + first_leaf[t + 1] - first_leaf[t] - 1)
             _add_heads(heads, to, at, count, scores[first : first + count])
 
 
@@ -186,35 +199,48 @@ def _copy_rows(X: Any, first: int, count: int, columns: Any, fill: Any, block: A
         for j in range(len(columns)):
             x = np.float32(X[first + i, columns[j]])
             block[i, j] = x
-            filled[i, j] = fill[j] if x != x else x
+            filled[i, j] = fill[columns[j]] if x != x else x
+
+
+@numba.njit(forceinline=True)
+def _next(nodes: Any, numbers: Any, block: Any, i: Any, node: Any) -> Any:
+    """The child of a node to which row i goes."""
+    k = np.uint64(node) << TWO
+    column = nodes[k]
+    x = block[i, np.uint64(column & COLUMN)]
+    right = (x > numbers[k + ONE]) | ((x != x) & (column > COLUMN))
+    return nodes[k + TWO + np.uint64(right)]
+
+
+@numba.njit(forceinline=True)
+def _next_mixed(
+    nodes: Any, numbers: Any, pairs: Any, pair_numbers: Any, block: Any, filled: Any, i: Any, node: Any
+) -> Any:
+    """`_next` where some nodes are projections: both kinds of test are made, and one is used."""
+    k = np.uint64(node) << TWO
+    column, other, threshold = nodes[k], pairs[k], numbers[k + ONE]
+    a = np.uint64(column & COLUMN)
+    x = block[i, a]
+    right = (x > threshold) | ((x != x) & (column > COLUMN))
+    b = np.uint64(max(other, np.int32(0)))
+    u = (pair_numbers[k + ONE] * filled[i, a] + pair_numbers[k + TWO] * filled[i, b]) + pair_numbers[k + THREE]
+    beyond = not u < threshold
+    return nodes[k + TWO + np.uint64(beyond if other >= 0 else right)]
 
 
 @numba.njit(cache=True, nogil=True)
 def _step(nodes: Any, numbers: Any, block: Any, count: int, at: Any) -> None:
     """One step of each row of a block."""
     for i in range(np.uint64(count)):
-        k = np.uint64(at[i]) << TWO
-        column = nodes[k]
-        x = block[i, np.uint64(column & COLUMN)]
-        right = (x > numbers[k + ONE]) | ((x != x) & (column > COLUMN))
-        at[i] = nodes[k + TWO + np.uint64(right)]
+        at[i] = _next(nodes, numbers, block, i, at[i])
 
 
 @numba.njit(cache=True, nogil=True)
 def _step_mixed(
     nodes: Any, numbers: Any, pairs: Any, pair_numbers: Any, block: Any, filled: Any, count: int, at: Any
 ) -> None:
-    """One step where some nodes are projections: both kinds of test are made, and one is used."""
     for i in range(np.uint64(count)):
-        k = np.uint64(at[i]) << TWO
-        column, other, threshold = nodes[k], pairs[k], numbers[k + ONE]
-        a = np.uint64(column & COLUMN)
-        x = block[i, a]
-        right = (x > threshold) | ((x != x) & (column > COLUMN))
-        b = np.uint64(max(other, np.int32(0)))
-        u = (pair_numbers[k + ONE] * filled[i, a] + pair_numbers[k + TWO] * filled[i, b]) + pair_numbers[k + THREE]
-        beyond = not u < threshold
-        at[i] = nodes[k + TWO + np.uint64(beyond if other >= 0 else right)]
+        at[i] = _next_mixed(nodes, numbers, pairs, pair_numbers, block, filled, i, at[i])
 
 
 @numba.njit(cache=True, nogil=True)
