@@ -18,6 +18,7 @@ import numpy as np
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool, allocate_aligned
 from gbun.trees.barrier import join, meet, new_meeting
+from gbun.trees.compiled import KERNEL
 from gbun.trees.histogram import N_BINS
 from gbun.trees.quantise import (
     MOST_FINE,
@@ -197,7 +198,7 @@ def _grown(memory: Memory, n_leaves: int, n_parts: int, exponents: tuple[int, in
     return GrownTree(memory.nodes[: n_leaves - 1], n_leaves, memory.leaf_of_row, sums[0], sums[1], n_rows)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**KERNEL)
 def _read_leaves(leaves: Any, e_g: int, e_h: int, sums: Any, n_rows: Any) -> None:
     for k in range(len(n_rows)):
         sums[0, k], sums[1, k] = math.ldexp(float(leaves[0, k].G), -e_g), math.ldexp(float(leaves[0, k].H), -e_h)
@@ -206,13 +207,13 @@ def _read_leaves(leaves: Any, e_g: int, e_h: int, sums: Any, n_rows: Any) -> Non
             n_rows[k] += leaves[part, k].last - leaves[part, k].first
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**KERNEL)
 def _fine_scale(counts: Any, relative: Any) -> float:
     """The scale for the sum of all h, which a relative penalty needs; else 0."""
     return math.ldexp(1.0, find_exponent(counts, MOST_FINE, MOST_FINE_SUM)) if relative else 0.0
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**KERNEL)
 def _lambda(rule: Any, fine_total: float, fine: float, e_h: int) -> float:
     """The penalty in the unit of the quantised h."""
     share = fine_total / fine / rule.n_leaves if rule.relative else 1.0
@@ -240,7 +241,7 @@ def _grow_at_once(
     return found, (e_g, e_h), n_parts
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**KERNEL)
 def _grow_shard(
     memory: Any, g: Any, h: Any, g_bits: Any, h_bits: Any, sizes: Any, sync: Any, wanted: int, rule: Any, outcome: Any
 ) -> None:
@@ -256,7 +257,9 @@ def _grow_shard(
     count_sizes(g_bits, first, last, True, sizes[part, 0])
     count_sizes(h_bits, first, last, False, sizes[part, 1])
     meet(sync, size, barriers)
-    counts = sizes[:size].sum(axis=0)
+    counts = sizes[0].copy()
+    for p in range(1, size):
+        counts += sizes[p]
     e_g, e_h = find_exponent(counts[0], MOST_G, MOST_SUM), find_exponent(counts[1], MOST_H, MOST_SUM)
     if part == 0:
         outcome[1], outcome[2], outcome[3] = e_g, e_h, size
@@ -274,8 +277,11 @@ def _grow_shard(
         barriers += 1
         meet(sync, size, barriers)
         if count == 0:
-            set_root(memory, part, memory.totals[:size].sum())
-            lambda_ = _lambda(rule, memory.fine_totals[:size].sum(), fine, e_h)
+            total, fine_total = np.int64(0), 0.0
+            for p in range(size):
+                total, fine_total = total + memory.totals[p], fine_total + memory.fine_totals[p]
+            set_root(memory, part, total)
+            lambda_ = _lambda(rule, fine_total, fine, e_h)
         search(memory, part, n_parts, n_leaves, count, column, end, lambda_, rule.min_rows)
         barriers += 1
         meet(sync, size, barriers)

@@ -15,6 +15,7 @@ import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool
+from gbun.trees.compiled import KERNEL
 from gbun.trees.grower import Reduce
 from gbun.trees.quantise import MOST_FINE, MOST_FINE_SUM, N_SIZES, SIZE_SHIFT, check_exponent, find_exponent
 
@@ -48,7 +49,7 @@ def leaf_sums(
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**KERNEL)
 def _count_sizes(bits: Any, first: int, last: int, counts: Any) -> None:
     """`count_sizes` of each output, signed."""
     for i in range(first, last):
@@ -57,7 +58,7 @@ def _count_sizes(bits: Any, first: int, last: int, counts: Any) -> None:
             counts[c, size >> np.uint32(SIZE_SHIFT)] += np.int64(size != np.uint32(0))
 
 
-@numba.njit(cache=True)
+@numba.njit(**KERNEL)
 def _find_exponents(counts: Any) -> Any:
     exponents = np.empty(len(counts), dtype=np.int64)
     for c in range(len(counts)):
@@ -65,7 +66,7 @@ def _find_exponents(counts: Any) -> Any:
     return exponents
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**KERNEL)
 def _add_rows(values: Any, leaf_of_row: Any, scale: Any, first: int, last: int, sums: Any) -> None:
     for i in range(first, last):
         leaf = leaf_of_row[i]
