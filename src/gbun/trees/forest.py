@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
-from gbun.trees.compiled import INLINED, KERNEL
+from gbun.trees.compiled import inlined, kernel
 from gbun.trees.tree import DTYPES, Tree
 
 BLOCK_ROWS = 128
@@ -78,7 +77,7 @@ def _join(trees: Sequence[Tree], name: str) -> Any:
     return joined.view(np.int32) if joined.dtype == np.float32 else joined
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _pack(
     column: Any, other: Any, weight: Any, offset: Any, threshold: Any, missing_right: Any, left: Any, right: Any,
     n_leaves: Any,
@@ -116,7 +115,7 @@ def _pack(
     return columns, nodes, pairs, roots, first_leaf, depths, mixed
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _find_columns(column: Any, other: Any) -> Any:
     """Return the columns that nodes look at, ascending, and the place of each among them."""
     top = -1
@@ -158,7 +157,7 @@ def find_leaves(tree: Tree, X: Any, fill: FloatArray) -> IntArray:
     return scores[:, 0].astype(np.int32)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _add_trees(
     X: Any, columns: Any, fill: Any, packed_nodes: Any, packed_pairs: Any, roots: Any, first_leaf: Any, depths: Any,
     mixed: Any, heads: Any, scores: Any,
@@ -195,7 +194,7 @@ def _add_trees(
             _add_heads(heads, to, at, count, scores[first : first + count])
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _copy_rows(X: Any, first: int, count: int, columns: Any, fill: Any, block: Any, filled: Any) -> None:
     for i in range(count):
         for j in range(len(columns)):
@@ -204,7 +203,7 @@ def _copy_rows(X: Any, first: int, count: int, columns: Any, fill: Any, block: A
             filled[i, j] = fill[columns[j]] if x != x else x
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _next(nodes: Any, numbers: Any, block: Any, i: Any, node: Any) -> Any:
     """The child of a node to which row i goes."""
     k = np.uint64(node) << TWO
@@ -214,7 +213,7 @@ def _next(nodes: Any, numbers: Any, block: Any, i: Any, node: Any) -> Any:
     return nodes[k + TWO + np.uint64(right)]
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _next_mixed(
     nodes: Any, numbers: Any, pairs: Any, pair_numbers: Any, block: Any, filled: Any, i: Any, node: Any
 ) -> Any:
@@ -230,14 +229,14 @@ def _next_mixed(
     return nodes[k + TWO + np.uint64(beyond if other >= 0 else right)]
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _step(nodes: Any, numbers: Any, block: Any, count: int, at: Any) -> None:
     """One step of each row of a block."""
     for i in range(np.uint64(count)):
         at[i] = _next(nodes, numbers, block, i, at[i])
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _step_mixed(
     nodes: Any, numbers: Any, pairs: Any, pair_numbers: Any, block: Any, filled: Any, count: int, at: Any
 ) -> None:
@@ -245,7 +244,7 @@ def _step_mixed(
         at[i] = _next_mixed(nodes, numbers, pairs, pair_numbers, block, filled, i, at[i])
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _add_heads(heads: Any, to: int, at: Any, count: int, scores: Any) -> None:
     if scores.shape[1] == 1:
         for i in range(count):

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool, allocate_aligned
 from gbun.trees.barrier import join, meet, new_meeting
-from gbun.trees.compiled import KERNEL
+from gbun.trees.compiled import kernel
 from gbun.trees.histogram import N_BINS
 from gbun.trees.quantise import (
     MOST_FINE,
@@ -198,7 +197,7 @@ def _grown(memory: Memory, n_leaves: int, n_parts: int, exponents: tuple[int, in
     return GrownTree(memory.nodes[: n_leaves - 1], n_leaves, memory.leaf_of_row, sums[0], sums[1], n_rows)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _read_leaves(leaves: Any, e_g: int, e_h: int, sums: Any, n_rows: Any) -> None:
     for k in range(len(n_rows)):
         sums[0, k], sums[1, k] = math.ldexp(float(leaves[0, k].G), -e_g), math.ldexp(float(leaves[0, k].H), -e_h)
@@ -207,13 +206,13 @@ def _read_leaves(leaves: Any, e_g: int, e_h: int, sums: Any, n_rows: Any) -> Non
             n_rows[k] += leaves[part, k].last - leaves[part, k].first
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _fine_scale(counts: Any, relative: Any) -> float:
     """The scale for the sum of all h, which a relative penalty needs; else 0."""
     return math.ldexp(1.0, find_exponent(counts, MOST_FINE, MOST_FINE_SUM)) if relative else 0.0
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _lambda(rule: Any, fine_total: float, fine: float, e_h: int) -> float:
     """The penalty in the unit of the quantised h."""
     share = fine_total / fine / rule.n_leaves if rule.relative else 1.0
@@ -241,7 +240,7 @@ def _grow_at_once(
     return found, (e_g, e_h), n_parts
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _grow_shard(
     memory: Any, g: Any, h: Any, g_bits: Any, h_bits: Any, sizes: Any, sync: Any, wanted: int, rule: Any, outcome: Any
 ) -> None:

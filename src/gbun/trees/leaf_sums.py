@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool
-from gbun.trees.compiled import KERNEL
+from gbun.trees.compiled import kernel
 from gbun.trees.grower import Reduce
 from gbun.trees.quantise import MOST_FINE, MOST_FINE_SUM, N_SIZES, SIZE_SHIFT, check_exponent, find_exponent
 
@@ -49,7 +48,7 @@ def leaf_sums(
     return total
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _count_sizes(bits: Any, first: int, last: int, counts: Any) -> None:
     """`count_sizes` of each output, signed."""
     for i in range(first, last):
@@ -58,7 +57,7 @@ def _count_sizes(bits: Any, first: int, last: int, counts: Any) -> None:
             counts[c, size >> np.uint32(SIZE_SHIFT)] += np.int64(size != np.uint32(0))
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _find_exponents(counts: Any) -> Any:
     exponents = np.empty(len(counts), dtype=np.int64)
     for c in range(len(counts)):
@@ -66,7 +65,7 @@ def _find_exponents(counts: Any) -> Any:
     return exponents
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _add_rows(values: Any, leaf_of_row: Any, scale: Any, first: int, last: int, sums: Any) -> None:
     for i in range(first, last):
         leaf = leaf_of_row[i]

@@ -25,7 +25,7 @@ from gbun.kernels.threads import ThreadPool, allocate_aligned
 from gbun.trees.binned_rows import transpose_rows
 from gbun.trees.binning import ColumnBins
 from gbun.trees.blocks import read_block, row_blocks
-from gbun.trees.compiled import KERNEL
+from gbun.trees.compiled import kernel
 
 PROJECTION_BINS = 32
 RANGE = 2.5  # deviations on both sides of the mean
@@ -112,7 +112,7 @@ def draw_projections(seed: int, t: int, n_projections: int, statistics: ColumnSt
     return Projections(column, other, weight, offset)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _draw(
     seed: int, t: int, usable: Any, mean: Any, deviation: Any, column: Any, other: Any, weight: Any, offset: Any
 ) -> None:
@@ -183,7 +183,7 @@ def bin_projections(
     threads.run_compiled(work, range(0, n, size))
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _bin_projections(
     columns: Any, column: Any, other: Any, weight: Any, offset: Any, by_row: Any, by_column: Any
 ) -> None:

@@ -15,10 +15,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
-from gbun.trees.compiled import INLINED, KERNEL
+from gbun.trees.compiled import inlined, kernel
 
 N_SIZES = 1024
 SIZE_SHIFT = 21  # what is left of the 32 bits: sign, exponent and two bits of the mantissa
@@ -33,7 +32,7 @@ ONE_HALF, ZERO_BITS = np.float32(0.5), np.uint32(0x80000000)
 LOW16, LOW32 = np.int64(0xFFFF), np.int64(0xFFFFFFFF)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def count_sizes(values: Any, first: int, last: int, signed: bool, counts: Any) -> None:
     """counts[size] = numbers of each size among values[first:last], float32 given as uint32; zeros do not count.
 
@@ -51,7 +50,7 @@ def count_sizes(values: Any, first: int, last: int, signed: bool, counts: Any) -
         counts[k if signed else N_SIZES - 1] += negative
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def find_exponent(counts: Any, most: float, most_sum: float) -> int:
     """Return the largest e so that numbers of these sizes x 2^e are at most `most`, and sums of them `most_sum`.
 
@@ -82,7 +81,7 @@ def check_exponent(e: int) -> None:
         raise ValueError("sums over so many rows do not fit: there may be at most 2^32 of all workers together")
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def make_items(g: Any, h: Any, scale_g: Any, scale_h: Any, first: int, last: int, items: Any) -> None:
     """items[i] = i << 32 | (q(g_i) & 0xffff) << 16 | q(h_i) for rows first .. last-1; scales are float32."""
     for i in range(first, last):
@@ -91,7 +90,7 @@ def make_items(g: Any, h: Any, scale_g: Any, scale_h: Any, first: int, last: int
         items[i] = (np.int64(i) << 32) | (np.int64((q << 16) | k) & LOW32)
 
 
-@numba.njit(**KERNEL, fastmath={"reassoc"})
+@kernel(fastmath={"reassoc"})
 def sum_exactly(values: Any, scale: Any, first: int, last: int) -> float:
     """Return the sum of floor(v x scale + 1/2) over values[first:last], whole numbers below 2^53 in any order."""
     total = 0.0
@@ -100,17 +99,17 @@ def sum_exactly(values: Any, scale: Any, first: int, last: int) -> float:
     return total
 
 
-@numba.njit(**INLINED)
+@inlined()
 def pack_item(item: Any) -> Any:
     """q(g) in the upper 32 bits, q(h) in the lower: sums of such numbers hold both sums."""
     return ((item << 32) >> 48 << 32) + (item & LOW16)
 
 
-@numba.njit(**INLINED)
+@inlined()
 def sum_of_g(packed: Any) -> Any:
     return packed >> 32
 
 
-@numba.njit(**INLINED)
+@inlined()
 def sum_of_h(packed: Any) -> Any:
     return packed & LOW32

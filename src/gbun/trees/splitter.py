@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from gbun.trees.compiled import INLINED, KERNEL
+from gbun.trees.compiled import inlined, kernel
 from gbun.trees.histogram import N_BINS
 from gbun.trees.quantise import sum_of_g, sum_of_h
 
@@ -32,7 +31,7 @@ SPLIT = np.dtype(
 )
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _quality(packed: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
     """G_L^2 / (H_L + lambda) + G_R^2 / (H_R + lambda) with one division; 0 where a child is too small."""
     g, h = np.float64(np.int32(packed >> 32)), np.float64(np.int32(packed))  # int32: several at a time
@@ -42,7 +41,7 @@ def _quality(packed: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
     return found if min(h, rest_h) >= least else 0.0
 
 
-@numba.njit(**KERNEL, error_model="numpy")
+@kernel(error_model="numpy")
 def find_split(
     sums: Any, first: int, last: int, n_base: int, is_bundle: Any, G: Any, H: Any, n: Any, penalty: Any, min_rows: Any,
     room: Any, split: Any,
@@ -80,7 +79,7 @@ def find_split(
     _set_bin(room, missing, bundle, total_g, total_h, penalty, least, best, split)
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _fill_packed(sums: Any, column: Any, bundle: Any, room: Any, at: Any) -> None:
     """room[at + b - 1] = the sums of a side of the split at bin b, without missing values."""
     source, target, prefix = np.uint64(column * N_BINS + 1), np.uint64(at), np.int64(0)
@@ -90,7 +89,7 @@ def _fill_packed(sums: Any, column: Any, bundle: Any, room: Any, at: Any) -> Non
     room[at + LAST] = 0  # no split: nothing is on one side
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _best_quality(room: Any, at: Any, of_base: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
     # Numbers of bins that are known when this is compiled leave no rest that is computed one by one.
     if of_base:
@@ -98,7 +97,7 @@ def _best_quality(room: Any, at: Any, of_base: Any, missing: Any, G: Any, H: Any
     return _best_of(room, at, PROJECTION_BINS, missing, G, H, penalty, least)
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _best_of(room: Any, at: Any, count: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
     # None is negative, so the largest has the largest bits; integers are compared several at a time, floats are not.
     first, top = np.uint64(at), np.int64(0)
@@ -107,7 +106,7 @@ def _best_of(room: Any, at: Any, count: Any, missing: Any, G: Any, H: Any, penal
     return np.int64(top).view(np.float64)
 
 
-@numba.njit(**KERNEL, error_model="numpy")
+@kernel(error_model="numpy")
 def _set_bin(
     packed: Any, missing: Any, bundle: bool, G: Any, H: Any, penalty: Any, least: Any, best: Any, split: Any
 ) -> None:

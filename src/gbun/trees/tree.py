@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
-from gbun.trees.compiled import KERNEL
+from gbun.trees.compiled import kernel
 from gbun.trees.grower import GrownTree
 from gbun.trees.projections import Projections
 
@@ -97,7 +96,7 @@ def to_tree(
     return Tree(**arrays, n_leaves=grown.n_leaves)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _translate(
     nodes: Any, raw_column: Any, raw_threshold: Any, first: Any, second: Any, weights: Any, offsets: Any, column: Any,
     other: Any, weight: Any, offset: Any, threshold: Any, missing_right: Any, left: Any, right: Any, gain: Any,

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
-from gbun.trees.compiled import INLINED, KERNEL
+from gbun.trees.compiled import inlined, kernel
 from gbun.trees.histogram import N_BINS, add_histogram, count_items, sum_items
 from gbun.trees.quantise import make_items, sum_exactly, sum_of_g, sum_of_h
 from gbun.trees.splitter import ROOM, SPLIT, find_split
@@ -66,7 +65,7 @@ class Memory(NamedTuple):
     leaf_of_row: Any
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def begin(
     memory: Any, g: Any, h: Any, scale_g: Any, scale_h: Any, fine: float, part: int, first: int, last: int
 ) -> None:
@@ -87,19 +86,19 @@ def begin(
     memory.totals[part], memory.fine_totals[part], memory.counts[part, 0] = total, fine_total, n
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def set_root(memory: Any, part: int, total: Any) -> None:
     root = memory.leaves[part, 0]
     root.G, root.H = sum_of_g(total), sum_of_h(total)
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _own_sums(memory: Any, part: Any, number: Any, slot: Any) -> Any:
     # One thread alone sums where the histogram will be.
     return memory.parts[part, number] if len(memory.parts) else memory.histograms[slot]
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _add_histograms(memory: Any, first: int, last: int, sums: Any) -> None:
     base, projections = memory.base, memory.projections
     n_base, n_projections = len(base.columns), len(projections.columns)
@@ -110,7 +109,7 @@ def _add_histograms(memory: Any, first: int, last: int, sums: Any) -> None:
         add_histogram(memory.items, first, last, projections.words, projections.stride, n_projections, own)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def choose(memory: Any, part: int, n_leaves: int, most_leaves: int) -> int:
     """Write the leaves of the next wave to `order`, the best first; return how many there are."""
     leaves, order, able = memory.leaves[part], memory.order[part], 0
@@ -122,11 +121,10 @@ def choose(memory: Any, part: int, n_leaves: int, most_leaves: int) -> int:
                 at -= 1
             order[at] = k
             able += 1
-    count = min((able + 1) // 2, most_leaves - n_leaves)
-    return count
+    return min((able + 1) // 2, most_leaves - n_leaves)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def move(memory: Any, part: int, n_leaves: int, count: int, most_leaves: int, gain_unit: float) -> None:
     """Split the `count` leaves of a wave: rows of the shard, records of leaves, nodes, smaller children's histograms.
 
@@ -154,7 +152,7 @@ def move(memory: Any, part: int, n_leaves: int, count: int, most_leaves: int, ga
             memory.counts[part, i] = count_items(memory.items, small.first, small.last)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _add_node(nodes: Any, number: int, leaf: Any, left: int, right: int, gain_unit: float) -> None:
     node = nodes[number]
     node.column, node.bin, node.missing_right = leaf.column, leaf.bin, leaf.missing_right
@@ -166,7 +164,7 @@ def _add_node(nodes: Any, number: int, leaf: Any, left: int, right: int, gain_un
             nodes[leaf.parent].right = number
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _divide(memory: Any, first: int, last: int, split: Any) -> Any:
     """Move the items that go left before the others, both in their order; return where the others begin.
 
@@ -194,7 +192,7 @@ def _divide(memory: Any, first: int, last: int, split: Any) -> Any:
     return middle
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def search(
     memory: Any, part: int, n_parts: int, n_leaves: int, count: int, first: int, last: int, penalty: Any, min_rows: Any
 ) -> None:
@@ -228,14 +226,14 @@ def search(
         _search_leaf(memory, part, leaf, first, last, penalty, min_rows, room, 2 * i)
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _add(sums: Any, others: Any, own: Any, sign: Any) -> None:
     """sums = own sums + sign others: a loop, as expressions of arrays are computed number by number."""
     for k in range(np.uint64(len(sums))):
         sums[k] = own * sums[k] + sign * others[k]
 
 
-@numba.njit(**INLINED)
+@inlined()
 def _search_leaf(
     memory: Any, part: Any, leaf: Any, first: Any, last: Any, penalty: Any, min_rows: Any, room: Any, number: Any
 ) -> None:
@@ -243,7 +241,7 @@ def _search_leaf(
     find_split(sums, first, last, n_base, memory.is_bundle, leaf.G, leaf.H, leaf.n, penalty, min_rows, room, split)
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def settle(memory: Any, part: int, n_parts: int, n_leaves: int, count: int) -> None:
     """Give each new leaf the best of the splits that `n_parts` threads have found in their columns."""
     for i in range(max(1, count)):
@@ -252,7 +250,7 @@ def settle(memory: Any, part: int, n_parts: int, n_leaves: int, count: int) -> N
             _take_best(memory, n_parts, 2 * i + 1, memory.leaves[part, n_leaves + i])
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def _take_best(memory: Any, n_parts: int, number: int, leaf: Any) -> None:
     leaf.gain, leaf.column = 0.0, -1
     for p in range(n_parts):
@@ -262,7 +260,7 @@ def _take_best(memory: Any, n_parts: int, number: int, leaf: Any) -> None:
             leaf.missing_right, leaf.left_g, leaf.left_h = split.missing_right, split.left_g, split.left_h
 
 
-@numba.njit(**KERNEL)
+@kernel()
 def mark_rows(memory: Any, part: int, n_leaves: int) -> None:
     """Write the leaf of each row of a shard."""
     half = np.uint64(32)
