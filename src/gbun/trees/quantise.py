@@ -40,14 +40,26 @@ def count_sizes(values: Any, first: int, last: int, signed: bool, counts: Any) -
     """
     # Neighbours are of like size: four tables, so that one count need not wait for the one before.
     tables = np.zeros((4, 2 * N_SIZES), dtype=np.int64)
-    for i in range(first, last):
-        v = values[i]
-        tables[i & 3, v >> np.uint32(SIZE_SHIFT)] += np.int64(v & np.uint32(0x7FFFFFFF) != np.uint32(0))
+    a, b, c, d = tables[0], tables[1], tables[2], tables[3]
+    quarter = (last - first) // 4
+    start, step = np.uint64(first), np.uint64(quarter)
+    for i in range(np.uint64(quarter)):
+        _count(values[start + i], a)
+        _count(values[start + step + i], b)
+        _count(values[start + step + step + i], c)
+        _count(values[start + step + step + step + i], d)
+    for i in range(first + 4 * quarter, last):
+        _count(values[i], a)
     for k in range(N_SIZES):
         counts[k] = tables[0, k] + tables[1, k] + tables[2, k] + tables[3, k]
     for k in range(N_SIZES):
         negative = tables[0, N_SIZES + k] + tables[1, N_SIZES + k] + tables[2, N_SIZES + k] + tables[3, N_SIZES + k]
         counts[k if signed else N_SIZES - 1] += negative
+
+
+@inlined()
+def _count(value: Any, table: Any) -> None:
+    table[value >> np.uint32(SIZE_SHIFT)] += np.int64(value & np.uint32(0x7FFFFFFF) != np.uint32(0))
 
 
 @kernel()
