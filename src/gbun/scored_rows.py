@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from gbun.kernels.interface import (
 )
 from gbun.kernels.sampling import row_curvature
 from gbun.kernels.threads import ThreadPool
-from gbun.learners import AnyLearner, DataIndependentLearner, Partition, RowTotals, Step
+from gbun.learners import AnyLearner, DataIndependentLearner, Partition, RowTotals, Step, StepRun, group_steps
 from gbun.linear import LinearStart
 from gbun.networks import Family, Network
 from gbun.objectives import Objective
@@ -82,8 +81,12 @@ class ScoredRows:
 
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """scores += P W, for one round after the other."""
-        for family, some in groupby(steps, key=_family):
-            self._kernels_of(family).add_rounds(list(some), self.scores)
+        self.add_runs(group_steps(steps))
+
+    def add_runs(self, runs: Sequence[StepRun]) -> None:
+        """scores += P W, for rounds that are grouped already."""
+        for run in runs:
+            self._kernels_of(_family(run[0])).add_rounds(run, self.scores)
 
     def rehearse(self, learner: AnyLearner) -> None:
         """Add a round that changes nothing, to find out whether a device has the memory for it."""
@@ -196,8 +199,8 @@ class TrainingRows:
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """Add rounds that another training found."""
         scores = self.current_scores()
-        for family, some in groupby(steps, key=_family):
-            self._kernels_of(family is not None).add_rounds(list(some), scores)
+        for run in group_steps(steps):
+            self._kernels_of(_family(run[0]) is not None).add_rounds(run, scores)
 
     def directions(self, head: FloatArray) -> Array:
         """Compute P W, n x C, in the same place each time."""

@@ -18,6 +18,7 @@ from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, make_parameters
 from gbun.defaults import DEFAULT_ROUNDS
 from gbun.kernels import Plan
+from gbun.kernels.announcement import compilation_announced
 from gbun.kernels.threads import ThreadPool, thread_count, thread_pool
 from gbun.learners import AnyLearner
 from gbun.model import Model, model_from_bytes
@@ -86,7 +87,7 @@ def train(
         raise ValueError(f"task must be 'classification', 'regression' or None, got {task!r}")
     initial = initial_model(init_model, collective)
     known = None if resume is None else read_checkpoint(Path(resume), collective)
-    with thread_pool(parameters.n_jobs) as pool:
+    with compilation_announced(), thread_pool(parameters.n_jobs) as pool:
         dataset, sets = run_or_raise_everywhere(collective, lambda: (as_dataset(data), named_sets(evals)))
         problem = read_problem(parameters, dataset, sets, initial, task, collective, learner)
         return run_training(problem, pool, callbacks, known).model()

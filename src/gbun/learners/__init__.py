@@ -12,7 +12,9 @@ from gbun.learners.base import (
     RoundFitter,
     RowTotals,
     Step,
+    StepRun,
     check_learner,
+    group_steps,
     learner_from,
     register_learner,
 )
@@ -36,9 +38,11 @@ __all__ = [
     "RoundFitter",
     "RowTotals",
     "Step",
+    "StepRun",
     "TreeLearner",
     "TreePartition",
     "check_learner",
+    "group_steps",
     "learner_from",
     "register_learner",
 ]  # fmt: skip
