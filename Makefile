@@ -5,8 +5,8 @@ unexport PYTHONDONTWRITEBYTECODE # hundreds of processes import the same modules
 # For check-oldest, check-newest and audit
 PYTHON ?= python3
 
-.PHONY: demo test check fuzz laws soak check-oldest check-newest audit static setup setup-all bench-accuracy bench-wide \
-	bench-speed bench-network bench-spark benchmark-report
+.PHONY: demo test check fuzz laws soak check-oldest check-newest audit static setup setup-all bench-accuracy bench-tables \
+	bench-wide bench-speed bench-network bench-spark benchmark-report
 
 demo: ## gbun beside LightGBM and XGBoost: a table, and results/demo/learning_curves.png
 	@scripts/setup.sh plots,frames,peers
@@ -71,6 +71,11 @@ benchmark-report: setup ## make benchmark-report DATA=folder [ARGS="--only accur
 bench-accuracy: setup ## make bench-accuracy DATA=folder [ARGS="--only letter"]
 	@test -n "$(DATA)" || { echo 'usage: make bench-accuracy DATA=folder-of-data-sets [ARGS="--only letter"]'; exit 2; }
 	.venv/bin/python -m benchmarks.accuracy --data "$(DATA)" $(ARGS)
+
+bench-tables: setup ## make bench-tables DATA=folder [ARGS="--tuned 30 --jobs 2"], or ARGS="--folder FILES"
+	@test -n "$(DATA)$(findstring --folder,$(ARGS))" || { echo 'usage: make bench-tables DATA=folder-of-data-sets [ARGS="--tuned 30"], or ARGS="--folder folder-of-files"'; exit 2; }
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench,frames]'
+	.venv/bin/python -m benchmarks.accuracy.tables $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-wide: setup ## make bench-wide DATA=folder [ARGS="--part tuned --sets a9a"]
 	@test -n "$(DATA)" || { echo 'usage: make bench-wide DATA=folder-of-data-sets [ARGS="--part tuned"]'; exit 2; }

@@ -75,12 +75,13 @@ QUICK = 20  # a quick run has this part of the rows
 
 @dataclass(frozen=True)
 class Options:
-    """`data` is the folder of real sets; without it only generated rows are used."""
+    """`data` is the folder of real sets; without it only generated rows are used. `large_rows` is for part large."""
 
     data: Path | None
     threads: int
     quick: bool
     device: str = "cpu"
+    large_rows: int | None = None
 
     def rows(self, n: int) -> int:
         return n // QUICK if self.quick else n

@@ -17,6 +17,7 @@ from gbun.defaults import (
     DENSE_GROUP,
     DENSE_TEMPERATURE,
     SPARSE_TEMPERATURE,
+    choose_n_leaves,
     choose_n_neurons,
     gram_share,
 )
@@ -33,7 +34,9 @@ from gbun.preparation import prepare
 from gbun.problem import read_problem
 from gbun.rounds import apply_update, compute_update
 from gbun.solve import make_normaliser, solve_head
+from gbun.trees.binned_rows import allocate_binned_rows
 from gbun.trees.grower import Grower
+from gbun.trees.projections import ColumnStatistics, bin_projections, draw_projections, fill_columns
 
 
 def prepare_training(parameters: Parameters, dataset: Dataset, pool: ThreadPool) -> Training:

@@ -90,7 +90,7 @@ def make_parser(
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{command}", description=text, formatter_class=raw)
     if data:
         words = "folder of the data sets" + ("; without it only generated rows are used" if quick else "")
-        parser.add_argument("--data", type=_existing_folder, required=quick is None, help=words)
+        parser.add_argument("--data", type=existing_folder, required=quick is None, help=words)
     parser.set_defaults(default_output=output)
     words = f"{output} by default" + (f", {output}_quick with --quick" if quick else "")
     parser.add_argument("--output", type=Path, default=None if quick else Path(output), help=words)
@@ -99,7 +99,7 @@ def make_parser(
     return parser
 
 
-def _existing_folder(text: str) -> Path:
+def existing_folder(text: str) -> Path:
     if not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"must be a folder, got {text}")
     return Path(text)

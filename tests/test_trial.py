@@ -11,7 +11,7 @@ import scipy.sparse
 import gbun
 from gbun.callbacks import Callback, Checkpoint, EarlyStopping, History, LearningRateSchedule, TimeBudget
 from gbun.data.ingest import ingest
-from gbun.defaults import DEFAULT_ROUNDS, FOLDS, MAX_ROUNDS, MIN_GAIN, PATIENCE
+from gbun.defaults import DEFAULT_ROUNDS, FIRST_PATIENCE, FOLDS, MAX_ROUNDS, MIN_GAIN, PATIENCE
 from gbun.splits import hash_folds
 from tests.test_splits import data, held
 from tests.trainings import assert_same_model
@@ -134,10 +134,15 @@ def test_each_of_five_folds_judges_once_and_their_mean_decides():
     assert model.description.best_score == pytest.approx(best, rel=1e-9)
 
 
-@pytest.mark.parametrize(("n", "runs"), [(49, 0), (50, FOLDS), (4999, FOLDS), (5000, 1)])
-def test_few_rows_judge_in_folds_many_by_a_tenth_and_very_few_not_at_all(n, runs):
+@pytest.mark.parametrize(
+    ("learner", "n", "runs"),
+    [("network", n, runs) for n, runs in [(49, 0), (50, FOLDS), (4999, FOLDS), (5000, 1)]]
+    + [("tree", n, runs) for n, runs in [(49, 0), (50, FOLDS), (999, FOLDS), (1000, 1)]],
+)
+def test_few_rows_judge_in_folds_many_by_a_tenth_and_very_few_not_at_all(learner, n, runs):
     watcher = Watcher(during_trial=True, stop_at=0)
-    gbun.train({"n_neurons": 2}, data(n), callbacks=[watcher])
+    settings = {"n_neurons": 2} if learner == "network" else {"n_leaves": 2, "init": "constant"}
+    gbun.train({"learner": learner, **settings}, data(n), callbacks=[watcher])
     assert watcher.trials == ([True] if runs else []) + [False]
     assert watcher.begun == [0] * (runs + 1)  # that of the training on all rows is the last
 
@@ -268,7 +273,8 @@ def test_where_nothing_can_be_learnt_no_round_is_kept():
     assert (model.n_estimators_, model.best_iteration_) == (0, -1)
     assert np.ptp(model.predict(X)) == 0.0
     assert model.predict(X)[0] == pytest.approx(y.mean())
-    assert len(model.evals_result_["validation"]["rmse"]) == PATIENCE
+    waited = len(model.evals_result_["validation"]["rmse"])
+    assert waited - 1 < FIRST_PATIENCE + waited / 5 <= waited + 1
     assert model.best_score_ == pytest.approx(y.std(), rel=0.05)
 
 
@@ -338,7 +344,7 @@ def test_an_interrupted_trial_leaves_its_complete_rounds(tmp_path):
 
 
 def test_both_trainings_are_shown(capfd):
-    for verbose, words in ((1, ["finding the number of rounds", "boosting"]), (2, ["start  validation", "round 20"])):
+    for verbose, words in ((1, ["finding the number of rounds", "boosting"]), (2, ["start  validation", "round 10"])):
         gbun.train({**QUICK, "verbose": verbose}, data(noise=10.0))
         shown = capfd.readouterr()
         assert shown.out == ""
@@ -380,3 +386,42 @@ def test_a_metric_that_is_not_a_number_on_judging_rows_gives_way():
     for refit in (True, False):
         model = gbun.GBUNClassifier(**QUICK, eval_metric="auc", refit=refit).fit(X, rare)
         assert "log_loss" in model.evals_result_["validation"]
+
+
+# Dense columns: which learner, and which start
+
+
+def images(n=1200):
+    """Classes that are far apart in directions that mix all columns: networks see them, single columns do not."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, n)
+    return rng.normal(size=(4, 20))[y] + rng.normal(scale=0.6, size=(n, 20)), y.astype(str)
+
+
+def steps(n=1200):
+    """Every column by itself decides, at a threshold."""
+    X = np.random.default_rng(0).uniform(size=(n, 6))
+    return X, 4.0 * (X[:, 0] > 0.3) + 2.0 * (X[:, 1] > 0.6) + (X[:, 2] > 0.5) * (X[:, 3] > 0.5)
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(images, "mixed"), (steps, "tree")])
+def test_networks_stay_beside_trees_where_they_are_clearly_ahead(rows, kind):
+    history = History()
+    model = gbun.train({"n_jobs": 1}, rows(), callbacks=[history])
+    assert model.ensemble.learner.kind == kind
+    series = next(iter(history.values["validation"].values()))  # callbacks see the first rounds too, once
+    assert len(series) == len(history.values["validation"][next(iter(history.values["validation"]))])
+    assert model.description.best_score == series[model.description.best_round]
+    alone = gbun.train({"n_jobs": 1, "learner": kind}, rows())  # which compares nothing
+    assert_same_model(model, alone)
+
+
+def test_dense_columns_begin_with_a_linear_model_where_it_is_better_than_all_rounds():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 10))
+    y = X @ rng.normal(size=10) + 0.01 * rng.normal(size=1500)
+    model = gbun.train({"n_jobs": 1}, (X, y))
+    assert model.ensemble.linear is not None
+    assert 1.0 - np.var(model.predict(X) - y) / np.var(y) > 0.999
+    assert gbun.train({"n_jobs": 1}, steps()).ensemble.linear is None
+    assert gbun.train({"n_jobs": 1, "init": "constant"}, (X, y), 5).ensemble.linear is None

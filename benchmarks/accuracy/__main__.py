@@ -18,6 +18,7 @@ from benchmarks import report
 from benchmarks.accuracy.memory import measure_memory
 from benchmarks.accuracy.problems import PEER_SETTINGS, PROBLEMS, Problem, score
 from benchmarks.accuracy.sets import VALIDATION_SEED
+from benchmarks.accuracy.tables.__main__ import main as compare_tables
 from benchmarks.accuracy.wide.command import main as wide
 from benchmarks.peers.base import Task, Watch
 from benchmarks.peers.learners import Gbun, LightGBM, XGBoost
@@ -114,9 +115,13 @@ def main() -> None:
     if "--wide" in sys.argv[1:]:  # another comparison with other arguments
         wide()
         return
+    if "--tables" in sys.argv[1:]:
+        compare_tables()
+        return
     known = [problem.name for problem in PROBLEMS]
     parser = report.make_parser("accuracy", __doc__, "results/accuracy")
     parser.add_argument("--wide", action="store_true", help="eight wide sets instead; --wide --help says more")
+    parser.add_argument("--tables", action="store_true", help="tables instead; --tables --help says more")
     parser.add_argument("--only", type=report.names_of([*known, "memory"]), help="names; all by default")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-memory", action="store_true")

@@ -14,22 +14,24 @@ from rich.console import Console
 from benchmarks import report
 from benchmarks.data import Options
 from benchmarks.internals import make_device
-from benchmarks.speed import devices, kernels, prediction, rounds, scaling, trees, width
+from benchmarks.speed import devices, kernels, large, prediction, rounds, scaling, trees, width
 
 PARTS: dict[str, Any] = {
     "rounds": rounds, "kernels": kernels, "scaling": scaling, "width": width, "prediction": prediction, "trees": trees,
-    "devices": devices,
+    "devices": devices, "large": large,
 }  # fmt: skip
+ASKED_FOR = ("devices", "large")  # parts that are run only by name
 
 
 def main() -> None:
     args = arguments()
     warnings.filterwarnings("ignore", module="lightgbm|xgboost|sklearn")
     console = Console(width=200)
-    options = Options(args.data, args.threads, args.quick, args.device)
+    options = Options(args.data, args.threads, args.quick, args.device, args.rows)
     output = report.output_folder(args)
     parts = report.read(output / "speed.json")
-    for name in args.only or (["devices"] if args.device != "cpu" else [part for part in PARTS if part != "devices"]):
+    usual = [part for part in PARTS if part not in ASKED_FOR]
+    for name in args.only or (["devices"] if args.device != "cpu" else usual):
         console.rule(name)
         began = perf_counter()
         rows = PARTS[name].run(options)
@@ -48,6 +50,7 @@ def arguments() -> argparse.Namespace:
     device = "rounds on this device ('cuda', 'torch:cpu', ...) beside the processor's: part devices"
     parser.add_argument("--device", default="cpu", help=device)
     parser.add_argument("--threads", type=int, default=2, help="of every learner")
+    parser.add_argument("--rows", type=report.number(), help="of part large; ten million by default")
     args = parser.parse_args()
     try:
         make_device(args.device)

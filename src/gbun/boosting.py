@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gbun.arrays import to_host
-from gbun.callbacks import Callback, CallbackRunner
+from gbun.callbacks import Callback, CallbackRunner, Evaluations
 from gbun.collectives import Collective, can_overlap
 from gbun.config import Parameters
 from gbun.data.features import Shard
@@ -151,6 +151,24 @@ class Training:
             evaluation.rows.add_rounds([step])
         self.steps.append(step)
 
+    def with_learner(self, learner: AnyLearner, fitter: RoundFitter) -> Training:
+        """Return a training of another learner on the same rows; only one of both can be boosted at a time."""
+        setup = replace(self.setup, learner=learner)
+        return replace(self, setup=setup, steps=[], _fitter=fitter)
+
+    def restart(self) -> None:
+        """Bring all scores back to the start."""
+        self.rows.restart()
+        for evaluation in self.evaluations:
+            evaluation.rows.restart()
+        self.mean_curvature = None
+
+    def replay(self) -> None:
+        """Bring all scores from the start to where the rounds so far leave them."""
+        for evaluation in self.evaluations:
+            evaluation.rows.add_rounds(self.steps)
+        self.take_rounds(self.steps)
+
     def take_rounds(self, steps: Sequence[Step]) -> None:
         """Bring the scores of the training rows to where these rounds left them."""
         self.rows.add_rounds(steps[:-1])
@@ -165,17 +183,23 @@ def boost(
     callbacks: Sequence[Callback],
     in_step: Sequence[Training] = (),
     known: Ensemble | None = None,
+    raced: Sequence[Evaluations] = (),
 ) -> None:
     """Add up to `n_rounds` rounds. An interrupt loses none of those that are complete.
 
     Callbacks are those of the root, where sums come together; what they decide holds for all workers. They see
     `training`, and the mean of its evaluations and those of the trainings `in_step`, on other parts of the same rows.
-    `known` has the first of these rounds already, from a run that was cut short.
+    `known` has the first of these rounds already, from a run that was cut short. `raced` has the metrics before each
+    round that the training has already, of which callbacks do not know yet.
     """
-    runs, last = [training, *in_step], training.n_rounds + n_rounds
+    first = training.n_rounds - len(raced)
+    runs, last = [training, *in_step], first + n_rounds
     training.planned = last
-    with CallbackRunner(training, callbacks if training.collective.rank == 0 else (), n_rounds) as runner:
+    with CallbackRunner(training, callbacks if training.collective.rank == 0 else (), n_rounds, first) as runner:
         over = known is not None and catch_up(training, known.first(min(known.n_rounds, last)), runner)
+        for t, evaluations in enumerate(raced, first):
+            runner.report(t - 1, evaluations)
+            runner.before_round(training, t)
         rounds = make_rounds(runs, last)
         while not over:
             t = training.n_rounds

@@ -33,6 +33,8 @@ class Callback:
     """Whether `after_training` is called after that of all other callbacks, which may still change the model."""
     during_trial = False
     """Whether it is also called in the trial, the training on part of the rows that finds the number of rounds."""
+    during_race = False
+    """Whether it is also called in the first rounds of a learner that a trial compares with others."""
 
     def before_training(self, training: Training, n_rounds: int) -> None: ...
 
@@ -55,8 +57,8 @@ class Callback:
 class CallbackRunner:
     """Calls the callbacks of a training in order, and tells them when it fails."""
 
-    def __init__(self, training: Training, callbacks: Sequence[Callback], n_rounds: int) -> None:
-        self.training, self.n_rounds, self.first = training, n_rounds, training.n_rounds
+    def __init__(self, training: Training, callbacks: Sequence[Callback], n_rounds: int, first: int) -> None:
+        self.training, self.n_rounds, self.first = training, n_rounds, first
         self.callbacks, self.active = sorted(callbacks, key=lambda c: c.last), list[Callback]()
 
     def __enter__(self) -> CallbackRunner:
@@ -129,9 +131,8 @@ class History(Callback):
     def after_start(self, training: Training, report: RoundReport) -> None:
         self.start |= report.evaluations
         self.seconds, self.n_resumed = [], 0
-        for name, metrics in report.evaluations.items():
-            for metric in metrics:
-                self.values.setdefault(name, {}).setdefault(metric, [])
+        for name, metrics in report.evaluations.items():  # a second training of one trial, or another fit, begins anew
+            self.values[name] = {metric: [] for metric in metrics}
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         self.seconds.append(report.seconds)
@@ -173,13 +174,17 @@ class EarlyStopping(Callback):
         self.rounds, self.metric, self.name = rounds, metric, name
         self.min_delta, self.min_gain = min_delta, min_gain
 
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that were asked for."""
+        return [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
+
     def before_training(self, training: Training, n_rounds: int) -> None:
         if not training.evaluations:
             raise ValueError("early stopping needs an evaluation set; pass evals= or eval_set=")
         sets, metrics = [e.name for e in training.evaluations], {m.name: m for m in training.metrics}
         self.watched_set = self.name or sets[-1]
-        given = self.metric or training.metrics[-1].name
-        self.watched_metrics = [given] if isinstance(given, str) else list(given)
+        self.watched_metrics = self.metrics or [training.metrics[-1].name]
         if self.watched_set not in sets:
             raise ValueError(f"name must be one of the evaluation sets {sets}, got {self.name!r}")
         if not set(self.watched_metrics) <= metrics.keys():
@@ -189,7 +194,8 @@ class EarlyStopping(Callback):
         self.best_round, self.best_score = training.n_rounds - 1, math.nan
 
     def after_start(self, training: Training, report: RoundReport) -> None:
-        self._update_best(report.evaluations[self.watched_set], self.best_round)
+        self.best_round = report.round
+        self._update_best(report.evaluations[self.watched_set], report.round)
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         return self.update_and_check_patience(report.evaluations[self.watched_set], report.round)
@@ -203,7 +209,11 @@ class EarlyStopping(Callback):
                     f"round {round_}; choose another metric or a set with all classes"
                 )
         self._update_best(metrics, round_)
-        return round_ - self.best_round >= self.rounds
+        return round_ - self.best_round >= self.patience_after(round_ + 1)
+
+    def patience_after(self, n_rounds: int) -> float:
+        """Return how many rounds may pass without improvement after so many rounds."""
+        return self.rounds
 
     def _update_best(self, metrics: Mapping[str, float], round_: int) -> None:
         for name, best in self.best_values.items():
@@ -279,6 +289,7 @@ class LearningRateSchedule(Callback):
     """
 
     during_trial = True
+    during_race = True
 
     def __init__(self, schedule: Callable[[int], float]) -> None:
         if not callable(schedule):

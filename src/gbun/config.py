@@ -133,7 +133,8 @@ class Parameters:
         None,
         Interval(0, 16, integral=True, optional=True),
         "The temperature of each output is drawn log-uniformly from temperature to temperature x "
-        "2^temperature_doublings, so that some splits are soft and some hard. None: 0.",
+        "2^temperature_doublings, so that some splits are soft and some hard. None: 0; 3, with "
+        "temperature 1, for at most 8 dense columns.",
     )
     group_size: int | None = parameter(
         None,
@@ -150,7 +151,8 @@ class Parameters:
         "auto",
         Scale(),
         "How features are scaled inside the model: 'log' log(1 + x), 'standard' (x - mean) / deviation, 'max_abs' x / "
-        "largest, 'idf' inverse document frequency, 'unit' rows of length 1. 'auto': 'standard' for dense columns, "
+        "largest, 'idf' inverse document frequency, 'unit' rows of length 1; on dense columns also 'clip' at 4 "
+        "deviations and 'relevance', by how much a column alone tells about y. 'auto': 'standard' for dense columns, "
         "'log+idf+unit' for counts and words, 'none' for one-hot columns and rows of length 1, 'max_abs' for other "
         "sparse numbers.",
     )
@@ -243,7 +245,7 @@ class Parameters:
         Flag(),
         "After early stopping on held-out rows, train again on all rows, for the best number of rounds divided by the "
         "fraction of rows that were trained on. False: keep the model of the other rows, which takes half the time, or "
-        "a fifth with fewer than 5000 rows, where five folds are used otherwise.",
+        "a fifth with few rows (below 1000, or 5000 for networks only), where five folds are used otherwise.",
         group="evaluation",
     )
     n_jobs: int | None = parameter(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gbun.config import Parameters
+from gbun.config import UNBOUNDED, Parameters
 from gbun.data.features import Features, Schema
 from gbun.networks import Family
 from gbun.trees.categories import MAX_CATEGORIES
@@ -21,13 +21,20 @@ MIN_GRAM_ROWS = 2**15  # a sample saves no time below this
 MAX_ROUNDS = 300
 PATIENCE = 20
 MAX_TREE_ROUNDS, TREE_PATIENCE = 1000, 50  # a tree changes less than a network, and costs less
-MIN_GAIN = 1e-4  # of the validation score within PATIENCE rounds; less is not worth the time
+FIRST_PATIENCE = 10  # and a fifth of the rounds so far, until that is the whole patience
+MIN_GAIN = 1e-4  # of the validation score within the patience; less is not worth the time
+MIN_GAIN_OF_START = 1e-6  # of the score of the start: what is learnt perfectly needs no further rounds
 MIN_ROWS_TO_HOLD_OUT = 50  # with fewer rows nothing is chosen by held-out rows
 DEFAULT_ROUNDS, DEFAULT_L2 = 100, 1.0  # without held-out rows
 MIN_ROWS_FOR_ONE_SPLIT, FOLDS = 5000, 5  # with fewer rows a tenth is too noisy: each fold is held out once
+MIN_ROWS_FOR_ONE_SPLIT_OF_TREES = 1000
+MIN_ROWS_FOR_LOSS_ALONE = 5000  # of a class; with fewer, accuracy is watched too
 
 MAX_TREE_SCORES = 100
-MAX_NEURONS, MAX_MIXED_NEURONS = 256, 128  # beside trees, networks need fewer outputs
+MAX_NEURONS, MAX_MIXED_NEURONS, MAX_MIXED_NEURONS_OF_ONE_SCORE = 256, 128, 64  # beside trees, fewer outputs do
+RACE_ROUNDS, LEAD = 10, 0.05  # networks stay beside trees that are ahead by this share of the loss after ten rounds
+# Cells of one size cannot follow a curve along a column.
+FEW_COLUMNS, TEMPERATURE_OF_FEW_COLUMNS, DOUBLINGS_OF_FEW_COLUMNS = 8, 1.0, 3
 NETWORK_PARAMETERS = ("n_neurons", "temperature", "temperature_doublings", "group_size", "density")
 
 
@@ -39,7 +46,10 @@ def make_family(
     Without `n_neurons`, K is at most `most`.
     """
     dense, K = features.dense is not None, parameters.n_neurons or choose_n_neurons(n_rows, parameters.group_size, most)
-    temperature = DENSE_TEMPERATURE if dense else SPARSE_TEMPERATURE
+    temperature, doublings = (DENSE_TEMPERATURE if dense else SPARSE_TEMPERATURE), 0
+    given = parameters.temperature, parameters.temperature_doublings
+    if given == (None, None) and features.sparse is None and (schema.n_columns or UNBOUNDED) <= FEW_COLUMNS:
+        temperature, doublings = TEMPERATURE_OF_FEW_COLUMNS, DOUBLINGS_OF_FEW_COLUMNS
     group_size = DENSE_GROUP if dense and K % DENSE_GROUP == 0 else K
     return Family(
         seed=resolve_seed(parameters.random_state),
@@ -47,7 +57,9 @@ def make_family(
         density=DENSE_DENSITY if parameters.density is None else parameters.density,
         sparse_density=1.0 if parameters.density is None else parameters.density,
         temperature=temperature if parameters.temperature is None else parameters.temperature,
-        temperature_doublings=parameters.temperature_doublings or 0,
+        temperature_doublings=doublings
+        if parameters.temperature_doublings is None
+        else parameters.temperature_doublings,
         group_size=group_size if parameters.group_size is None else parameters.group_size,
         n_columns=schema.n_columns if schema.kind == "array" else None,
     )
@@ -106,7 +118,7 @@ def gram_share(gram_rows: float | None, n_rows: int, n_outputs: int) -> float:
 def has_linear_start(init: str, parameters: Parameters, features: Features) -> bool:
     """Return whether a linear model is fitted first: by default for sparse features, or if it has a penalty."""
     by_default = features.sparse is not None or parameters.linear_l2 is not None
-    return init == "linear" or (init == "auto" and by_default)
+    return init in ("linear", "linear or constant") or (init == "auto" and by_default)
 
 
 def resolve_seed(random_state: Any) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from gbun.arrays import to_host
 from gbun.data.scaling import Scaling
 from gbun.dtypes import HEAD, FloatArray
-from gbun.learners import AnyLearner, Step
+from gbun.learners import AnyLearner, Step, StepRun, group_steps
 from gbun.linear import LinearStart
 from gbun.objectives import Objective
 from gbun.scored_rows import ScoredRows, Start
@@ -29,6 +30,17 @@ class Ensemble:
     objective: Objective
     start: Start
     steps: tuple[Step, ...] = ()
+    _runs: list[StepRun] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_runs": []}  # they keep what prediction makes of the steps: not for pickles
+
+    @property
+    def runs(self) -> list[StepRun]:
+        """The steps, grouped once, so that what prediction makes of them is kept."""
+        if self.steps and not self._runs:
+            self._runs[:] = group_steps(self.steps)
+        return self._runs
 
     @property
     def n_rounds(self) -> int:
@@ -61,5 +73,5 @@ class Ensemble:
 
     def add_scores(self, rows: ScoredRows) -> FloatArray:
         """Add all rounds to the rows and return their scores, n x C."""
-        rows.add_rounds(self.steps)
+        rows.add_runs(self.runs)
         return to_host(rows.scores)

@@ -34,6 +34,7 @@ from gbun.objectives import Objective
 from gbun.objectives.custom import split_rows
 from gbun.solve import minimise_over_workers
 
+FAR, SLOW = 2.0, 0.1  # at this multiple of the loss to beat, a smaller gain from penalty to penalty ends the path
 L2_PATH = tuple(4.0**k for k in range(2, -8, -1))  # penalties to try, the strongest first
 TOLERANCE = 2e-2  # relative to the size of the gradient before the first step
 MAX_STEPS = 100
@@ -80,12 +81,14 @@ class LinearStartFitter:
             fit.fit(stage)
         return fit.result(l2)
 
-    def choose(self, parts: Iterable[tuple[Shard, Shard]]) -> tuple[FloatArray, LinearStart, bool]:
+    def choose(
+        self, parts: Iterable[tuple[Shard, Shard]], to_beat: float | None = None
+    ) -> tuple[FloatArray, LinearStart, bool]:
         """Fit the best penalty of the path; return start and weights, and whether they are better than the constant.
 
         `parts` are rows to fit and held-out rows to judge by; several pairs if rows are few, and then the mean decides,
-        and better means by more than its standard error. The path ends when the metric gets worse. What is returned is
-        fitted to the rows of the first pair.
+        and better means by more than its standard error. The path ends when the metric gets worse, or where a loss
+        `to_beat` is out of reach. What is returned is fitted to the rows of the first pair.
         """
         fits, held_out, judges = [], [], []
         for rows, judge in parts:
@@ -94,7 +97,8 @@ class LinearStartFitter:
             judges.append(without_features(judge))
         del rows, judge
         constant = np.array([self.evaluate_start(judge, self.start, None) for judge in judges])
-        best, result = None, None
+        best: FloatArray | None = None
+        result: tuple[FloatArray, LinearStart] | None = None
         for l2 in L2_PATH:
             values = []
             for fit, judging_rows, judge in zip(fits, held_out, judges, strict=True):
@@ -104,7 +108,11 @@ class LinearStartFitter:
             gains = np.array(values) - constant
             if best is not None and not gains.mean() > best.mean():
                 break
-            best, result = gains, fits[0].result(l2)
+            before, best, result = best, gains, fits[0].result(l2)
+            loss = -float(np.mean(values))
+            slow = before is not None and best.mean() - before.mean() < SLOW * loss
+            if to_beat is not None and slow and loss > FAR * abs(to_beat):
+                return *result, False
         assert best is not None
         assert result is not None
         error = best.std(ddof=1) / np.sqrt(len(best)) if len(best) > 1 else 0.0

@@ -201,7 +201,8 @@ class Model:
         features, margin = self._read(X, base_margin, where)
         ensemble = self._first(n_rounds)
         n, first, at_a_time, parts = features.n_rows, 0, BLOCK, []
-        with thread_pool(n_jobs) as pool:
+        needs_blas = ensemble.learner.uses_blas or ensemble.linear is not None
+        with thread_pool(n_jobs) if needs_blas else closing(ThreadPool(n_jobs)) as pool:
             # Rows do not depend on each other: block by block, what is made of them does not grow with n.
             while first < n:
                 last = min(first + at_a_time, n)
@@ -215,7 +216,7 @@ class Model:
                 else:
                     family, size = self._family(where), (ensemble.n_scores, ensemble.n_rounds)
                     raise short_of(where, min_prediction_bytes(features, family, *size, where))
-        return np.concatenate(parts)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _block_scores(self, ensemble: Ensemble, features: Features, margin: Array | None, place: Place) -> Array | None:
         """Compute the scores of some rows; None where a device has too little memory for so many."""

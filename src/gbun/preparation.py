@@ -17,12 +17,14 @@ from gbun.data.buckets import Buckets, choose_buckets
 from gbun.data.declared import FROM_DTYPE, is_declaration
 from gbun.data.features import Shard
 from gbun.data.ingest import describe_difference
+from gbun.data.relevance import measure_relevance
 from gbun.data.scaled_columns import ScaledColumns
-from gbun.data.scaling import Scaling, fit_scaling
+from gbun.data.scaling import Scaling, fit_scaling, resolve_dense_steps, weigh_columns
 from gbun.defaults import (
     DEFAULT_L2,
     FOLDS,
     MAX_MIXED_NEURONS,
+    MAX_MIXED_NEURONS_OF_ONE_SCORE,
     MAX_NEURONS,
     MIN_ROWS_FOR_ONE_SPLIT,
     MIN_ROWS_TO_HOLD_OUT,
@@ -60,11 +62,16 @@ Allocated = tuple[TrainingRows, list[Evaluation]]
 
 @dataclass(frozen=True)
 class ResolvedSettings:
-    """What is no longer to be chosen: the learner, the kind of start and its penalty."""
+    """What is no longer to be chosen: the learner, the kind of start and its penalty.
+
+    An `init` of "linear or constant" fits both kinds of start and takes the better one. `to_beat` is the loss of rounds
+    without a linear start: one that is far from it is given up early.
+    """
 
     learner: AnyLearner | None = None
     init: str | None = None
     l2: float | None = None
+    to_beat: float | None = None
 
     @classmethod
     def of(cls, model: Training | Ensemble) -> ResolvedSettings:
@@ -179,10 +186,18 @@ def expected_workload(problem: Problem) -> Workload:
     parameters, features = problem.parameters, problem.shard.features
     learner, objective = choose_learner(problem, ResolvedSettings()), problem.target.objective
     n_scores = objective.n_outputs(problem.target.y)
-    begins_linear = has_linear_start(parameters.init, parameters, features)
+    begins_linear = has_linear_start(parameters.init, parameters, features) or may_begin_linear(problem, learner)
     buckets = linear_buckets(problem, n_scores) if begins_linear else None
     device = make_device(parameters.device)
     return describe_workload(problem, learner, objective, n_scores, buckets, begins_linear, device)
+
+
+def may_begin_linear(problem: Problem, learner: AnyLearner | None) -> bool:
+    """Whether a trial tries a linear start after rounds without one: beside trees, on dense columns only."""
+    parameters, features = problem.parameters, problem.shard.features
+    dense_only = features.sparse is None and features.dense is not None
+    undecided = parameters.init == "auto" and parameters.linear_l2 is None
+    return undecided and dense_only and learner is not None and learner.splits_columns
 
 
 def plan_memory(problem: Problem, work: Workload, device: Device, n_threads: int) -> Plan:
@@ -212,8 +227,10 @@ def make_learner(kind: str, problem: Problem) -> AnyLearner:
     """Make the learner of this kind that parameters and rows ask for."""
     if kind == "tree":
         return make_tree_learner(problem)
-    most = MAX_NEURONS if kind == "network" else MAX_MIXED_NEURONS
     features, n_rows = problem.shard.features, problem.totals.n_weighted
+    n_scores = problem.target.objective.n_outputs(problem.target.y)
+    beside_trees = MAX_MIXED_NEURONS if n_scores > 1 else MAX_MIXED_NEURONS_OF_ONE_SCORE
+    most = MAX_NEURONS if kind == "network" else beside_trees
     network = NetworkLearner(make_family(problem.parameters, features, problem.schema, n_rows, most))
     return network if kind == "network" else MixedLearner(network, make_tree_learner(problem))
 
@@ -261,6 +278,10 @@ def initial_state(
         scaling = fit_scaling(parameters.scale, shard.features, shard.weight, collective, problem.schema)
         objective = target.objective.prepare(shard.y, shard.weight, collective)
         constant = collective.broadcast(objective.start(shard.y, shard.weight, collective))  # logarithms: the root's
+        if scaling.dense is not None and "relevance" in resolve_dense_steps(scaling.name):
+            g = objective.derivatives(shard.y, np.tile(constant, (shard.n_rows, 1)), shard.weight)[0]
+            relevance = measure_relevance(shard.features.dense, scaling.dense, g, shard.weight, collective)
+            scaling = weigh_columns(scaling, collective.broadcast(relevance))
         return learner, scaling, objective, Start(constant)
     check_continuation(problem, initial, "init_model" if initial is problem.initial else "resume")
     e = initial.ensemble
@@ -346,7 +367,7 @@ def fit_linear_start(
         parts = (divide_rows(rows, held) for held in held_out) if held_out else []
     if not parts:
         return Start(*fitter.fit(rows, DEFAULT_L2))
-    constant, linear, is_better = fitter.choose(parts)
+    constant, linear, is_better = fitter.choose(parts, settings.to_beat)
     if parameters.init == "auto" and not is_better:
         return Start(fitter.start)
     return Start(constant, linear) if judge is not None else Start(*fitter.fit(rows, linear.l2))

@@ -98,7 +98,7 @@ def parse_size(value: object) -> int | None:
     return int(size)
 
 
-SCALING_STEPS = ("log", "standard", "max_abs", "idf", "unit")
+SCALING_STEPS = ("log", "standard", "max_abs", "idf", "unit", "clip", "relevance")
 
 
 class Scale:
@@ -109,7 +109,8 @@ class Scale:
     def __str__(self) -> str:
         return (
             "'auto', 'none', or some of 'log', one of 'standard', 'max_abs', 'idf', and 'unit', in this order and "
-            "joined by '+', such as 'log+idf+unit' ('unit' does not go with 'standard')"
+            "joined by '+', such as 'log+idf+unit' ('unit' does not go with 'standard'); after 'standard' also 'clip' "
+            "and 'relevance'"
         )
 
     def admits(self, value: object) -> bool:
@@ -132,6 +133,8 @@ def parse_scaling_steps(name: str) -> tuple[str, ...] | None:
     places = [SCALING_STEPS.index(step) for step in steps]  # a ValueError for an unknown step
     by_column = [step for step in steps if step in SCALING_STEPS[1:4]]
     if places != sorted(set(places)) or len(by_column) > 1 or {"standard", "unit"} <= set(steps):
+        raise ValueError(f"not a sequence of scaling steps: {name!r}")
+    if {"clip", "relevance"} & set(steps) and "standard" not in steps:
         raise ValueError(f"not a sequence of scaling steps: {name!r}")
     return steps
 

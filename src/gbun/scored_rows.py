@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from gbun.kernels.interface import (
 )
 from gbun.kernels.sampling import row_curvature
 from gbun.kernels.threads import ThreadPool
-from gbun.learners import AnyLearner, DataIndependentLearner, Partition, RowTotals, Step
+from gbun.learners import AnyLearner, DataIndependentLearner, Partition, RowTotals, Step, StepRun, group_steps
 from gbun.linear import LinearStart
 from gbun.networks import Family, Network
 from gbun.objectives import Objective
@@ -70,14 +69,24 @@ class ScoredRows:
 
     def __init__(self, features: Features, start: Start, base_margin: FloatArray | None, place: Place) -> None:
         self.features, self.place = features, place
-        device = place.device
-        self.scores: Array = device.put(start.scores(features, base_margin, place.threads), device.score_dtype)
+        self._start, self._base_margin = start, base_margin
         self._kernels: dict[Family | None, RowKernels] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Bring the scores back to the start."""
+        device, threads = self.place.device, self.place.threads
+        scores = self._start.scores(self.features, self._base_margin, threads)
+        self.scores: Array = device.put(scores, device.score_dtype)
 
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """scores += P W, for one round after the other."""
-        for family, some in groupby(steps, key=_family):
-            self._kernels_of(family).add_rounds(list(some), self.scores)
+        self.add_runs(group_steps(steps))
+
+    def add_runs(self, runs: Sequence[StepRun]) -> None:
+        """scores += P W, for rounds that are grouped already."""
+        for run in runs:
+            self._kernels_of(_family(run[0])).add_rounds(run, self.scores)
 
     def rehearse(self, learner: AnyLearner) -> None:
         """Add a round that changes nothing, to find out whether a device has the memory for it."""
@@ -126,10 +135,16 @@ class TrainingRows:
             )
         put, dtype = self.device.put, self.device.score_dtype
         self.y, self.weight = put(shard.y, dtype), put(shard.weight, dtype)
-        self._scores: Array = put(start.scores(self.features, shard.base_margin, place.threads), dtype)
+        self._start, self._base_margin = start, shard.base_margin
         self._directions: Array = None
-        self._pending: FloatArray | None = None  # the head of a step that is not added yet
         self._torn = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Bring the scores back to the start."""
+        scores = self._start.scores(self.features, self._base_margin, self.threads)
+        self._scores: Array = self.device.put(scores, self.device.score_dtype)
+        self._pending: FloatArray | None = None  # the head of a step that is not added yet
 
     @property
     def rounding(self) -> float | None:
@@ -184,8 +199,8 @@ class TrainingRows:
     def add_rounds(self, steps: Sequence[Step]) -> None:
         """Add rounds that another training found."""
         scores = self.current_scores()
-        for family, some in groupby(steps, key=_family):
-            self._kernels_of(family is not None).add_rounds(list(some), scores)
+        for run in group_steps(steps):
+            self._kernels_of(_family(run[0]) is not None).add_rounds(run, scores)
 
     def directions(self, head: FloatArray) -> Array:
         """Compute P W, n x C, in the same place each time."""

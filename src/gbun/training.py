@@ -18,13 +18,14 @@ from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, make_parameters
 from gbun.defaults import DEFAULT_ROUNDS
 from gbun.kernels import Plan
+from gbun.kernels.announcement import compilation_announced
 from gbun.kernels.threads import ThreadPool, thread_count, thread_pool
 from gbun.learners import AnyLearner
 from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
 from gbun.preparation import ResolvedSettings, plan_training, prepare
 from gbun.problem import LOCAL_PARAMETERS, Data, Problem, as_dataset, divide_rows, named_sets, read_problem
-from gbun.trial import StoppingPolicy, TrialOutcome, add_stopper, choose_policy, count_divisions, hold_out, run_trial
+from gbun.trial import StoppingPolicy, Trial, TrialOutcome, add_stopper, choose_policy, count_divisions, hold_out
 
 
 def train(
@@ -86,7 +87,7 @@ def train(
         raise ValueError(f"task must be 'classification', 'regression' or None, got {task!r}")
     initial = initial_model(init_model, collective)
     known = None if resume is None else read_checkpoint(Path(resume), collective)
-    with thread_pool(parameters.n_jobs) as pool:
+    with compilation_announced(), thread_pool(parameters.n_jobs) as pool:
         dataset, sets = run_or_raise_everywhere(collective, lambda: (as_dataset(data), named_sets(evals)))
         problem = read_problem(parameters, dataset, sets, initial, task, collective, learner)
         return run_training(problem, pool, callbacks, known).model()
@@ -112,7 +113,7 @@ def run_training(
         problem = problem.with_rows(fit, {**problem.shards, problem.held_out_name: judge})
         return boost_rounds(problem, policy, pool, callbacks, known=known)
     if known is None:
-        outcome = run_trial(problem, parts, policy, pool, callbacks)
+        outcome = Trial(problem, parts, policy, pool, callbacks).run()
     else:
         outcome = TrialOutcome.from_checkpoint(known)
     return boost_rounds(problem, StoppingPolicy(outcome.n_rounds), pool, callbacks, outcome, known)

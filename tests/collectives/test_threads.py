@@ -221,7 +221,7 @@ def test_complete_trial_is_not_repeated(tmp_path, monkeypatch):
     assert single.n_rounds > 6
     with pytest.raises(InterruptedError):
         train(*args, callbacks=[lambda: Checkpoint(path), interrupt_before(6)])
-    monkeypatch.setattr("gbun.training.run_trial", lambda *args: pytest.fail("the trial was repeated"))
+    monkeypatch.setattr("gbun.training.Trial", lambda *args: pytest.fail("the trial was repeated"))
     resumed = train(*args, resume=path)
     assert_same([(resumed, [])], single, X)
     assert resumed.description.best_round == single.description.best_round

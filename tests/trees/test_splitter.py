@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gbun.trees.splitter import PROJECTION_BINS, SPLIT, find_split
+from gbun.trees.splitter import PROJECTION_BINS, ROOM, SPLIT, find_split
 from tests.trees import plain_trees
 
 
@@ -17,7 +17,7 @@ def found_by(columns, is_bundle, n_base, q_g, q_h, penalty, min_rows, n_categori
     n = np.count_nonzero((q_g != 0) | (q_h != 0))
     find_split(
         histograms(columns, q_g, q_h), 0, len(columns), n_base - n_categories, n_base, is_bundle, q_g.sum(), q_h.sum(),
-        n, penalty, float(min_rows), variance, np.empty((3, 64)), split[0],
+        n, penalty, float(min_rows), variance, np.empty(ROOM, dtype=np.int64), split[0],
     )  # fmt: skip
     return split[0]
 
@@ -27,7 +27,7 @@ def test_the_best_of_all_candidates(seed):
     rng = np.random.default_rng(seed)
     n, n_base, p = int(rng.integers(2, 200)), int(rng.integers(1, 6)), int(rng.integers(0, 3))
     columns = rng.integers(0, rng.integers(2, 65), (n_base + p, n)).astype(np.uint8)
-    columns[n_base:] = rng.integers(1, PROJECTION_BINS, (p, n))
+    columns[n_base:] = rng.integers(1, PROJECTION_BINS + 1, (p, n))
     columns[:n_base][rng.random(n_base) < 0.3] += 1
     np.minimum(columns, 63, out=columns)
     is_bundle = rng.random(n_base) < 0.3

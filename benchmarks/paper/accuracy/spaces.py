@@ -65,16 +65,22 @@ def space_of(learner: str, sparse: bool, words: bool) -> dict[str, Any]:
 
 def suggest(trial: Any, learner: str, task: Task) -> Settings:
     """Settings that an Optuna trial suggests."""
+    settings = suggest_in(trial, space_of(learner, task.sparse, task.words))
+    if "groups" in settings:
+        settings = {"n_neurons": DENSE_GROUP * settings.pop("groups"), **settings}
+    return settings
+
+
+def suggest_in(trial: Any, space: dict[str, Any]) -> Settings:
+    """A value of each name in a space."""
     settings: Settings = {}
-    for name, values in space_of(learner, task.sparse, task.words).items():
+    for name, values in space.items():
         if isinstance(values, list):
             settings[name] = trial.suggest_categorical(name, values)
         else:
             low, high, options = values
             draw = trial.suggest_int if isinstance(low, int) else trial.suggest_float
             settings[name] = draw(name, low, high, **options)
-    if "groups" in settings:
-        settings = {"n_neurons": DENSE_GROUP * settings.pop("groups"), **settings}
     return settings
 
 

@@ -19,11 +19,15 @@ SCALING_BLOCK = 2**19  # numbers of dense columns scaled at a time
 
 @dataclass(frozen=True)
 class ColumnScale:
-    """Centre and factor (1 / deviation, 0 for a constant column) of each column, or of each id in the sorted `ids`."""
+    """Centre and factor (1 / deviation, 0 for a constant column) of each column, or of each id in the sorted `ids`.
+
+    With a `bound`, scaled values of dense columns are clipped to -bound .. bound.
+    """
 
     centre: FloatArray
     factor: FloatArray
     ids: IntArray | None = None
+    bound: FloatArray | None = None
 
     def apply_dense(self, block: Array, missing_is_zero: bool) -> Array:
         """Scale rows in place. A missing value is 0 before scaling if `missing_is_zero`, else 0 after it."""
@@ -34,6 +38,9 @@ class ColumnScale:
         block *= asarray_like(self.factor, block)
         if not missing_is_zero:
             block[missing] = 0.0
+        if self.bound is not None:
+            bound = asarray_like(self.bound, block)
+            block = namespace(block).clip(block, -bound, bound)
         return block
 
     def apply_sparse(self, ids: IntArray, values: FloatArray) -> FloatArray:
@@ -59,7 +66,8 @@ class ScaledColumns:
     def __init__(self, X: Array, scale: ColumnScale, steps: tuple[str, ...]) -> None:
         self.X, self.steps = X, steps
         wide = widen(X[:0])  # converted once, not for each block
-        self.scale = ColumnScale(asarray_like(scale.centre, wide), asarray_like(scale.factor, wide))
+        bound = None if scale.bound is None else asarray_like(scale.bound, wide)
+        self.scale = ColumnScale(asarray_like(scale.centre, wide), asarray_like(scale.factor, wide), bound=bound)
 
     @property
     def shape(self) -> tuple[int, int]:

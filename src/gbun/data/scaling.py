@@ -34,8 +34,9 @@ from gbun.ranges import parse_scaling_steps
 TEXT_STEPS = ("log", "idf", "unit")
 TINY = float(np.finfo(MEMBERSHIP).tiny)  # below it an inverse is beyond float32
 GATHER_BLOCK = 2**16  # numbers gathered from each worker at a time
+CLIP = 4.0  # deviations
 LEAST_DEVIATION = 1e-150  # its square is a normal number of float64
-ROWS_PER_BLOCK = 2**12  # rows of dense columns summed at a time
+VALUES_PER_BLOCK, ROWS_PER_BLOCK = 2**19, 2**12  # of dense columns, summed at a time
 ONE_HOT_DEVIATION = 0.1  # relative deviation of the entries per row up to which rows are taken as one-hot
 
 
@@ -89,6 +90,14 @@ class Scaling:
         return entries.with_values(values.astype(MEMBERSHIP, copy=False))
 
 
+def weigh_columns(scaling: Scaling, relevance: FloatArray) -> Scaling:
+    """Return a scaling whose dense columns are scaled by their relevance too."""
+    assert scaling.dense is not None
+    dense = scaling.dense
+    bound = None if dense.bound is None else dense.bound * relevance
+    return replace(scaling, dense=replace(dense, factor=dense.factor * relevance, bound=bound))
+
+
 def resolve_dense_steps(name: str) -> tuple[str, ...]:
     steps = parse_scaling_steps(name)
     return ("standard",) if steps is None else steps
@@ -126,6 +135,8 @@ def fit_scaling(
     if features.dense is not None:
         scale = _fit_dense_columns(resolve_dense_steps(name), features.dense, weight, collective)
         dense = _broadcast_scale(scale, collective)
+        if "clip" in resolve_dense_steps(name):
+            dense = replace(dense, bound=np.full(len(dense.centre), CLIP))
     if features.sparse is not None:
         sparse_steps = choose_sparse_steps(features.sparse, weight, schema.kind, collective) if steps is None else steps
         entries = features.sparse
@@ -225,8 +236,7 @@ def _fit_dense_columns(steps: tuple[str, ...], X: Array, weight: FloatArray, col
         return ColumnScale(np.zeros(m), _idf(*collective.sum(np.stack([rows, np.full(m, weight.sum())]))))
     if "max_abs" in steps:
         largest = np.zeros(m)
-        for start in range(0, len(X), ROWS_PER_BLOCK):
-            rows = slice(start, start + ROWS_PER_BLOCK)
+        for rows in _dense_blocks(X):
             block = np.abs(to_host(widen(X[rows])))[weight[rows] > 0]
             largest = np.fmax(largest, np.fmax.reduce(block, axis=0, initial=0.0))
         largest = np.log1p(largest) if log else largest
@@ -279,6 +289,12 @@ def _refuse_small(columns: IntArray, least: float) -> None:
         )
 
 
+def _dense_blocks(X: Array) -> Iterator[slice]:
+    """Cut rows into blocks of a few megabytes, however many columns there are."""
+    size = min(ROWS_PER_BLOCK, max(1, VALUES_PER_BLOCK // max(1, X.shape[1])))
+    return (slice(start, start + size) for start in range(0, len(X), size))
+
+
 def _column_sums(
     X: Array,
     weight: FloatArray,
@@ -294,13 +310,13 @@ def _column_sums(
     n_columns, xp = X.shape[1] if columns is None else len(columns), namespace(X)
     totals = np.zeros((len(quantities), n_columns))
     shift = np.zeros(n_columns) if shift is None else shift
-    for start in range(0, len(X), ROWS_PER_BLOCK):
-        block = X[start : start + ROWS_PER_BLOCK]
+    for rows in _dense_blocks(X):
+        block = X[rows]
         block = widen(block if columns is None else block[:, columns])
         block = (signed_log(block) if log else block) - asarray_like(shift, block)
         known = ~xp.isnan(block)
         block[~known] = 0.0
-        w = asarray_like(weight[start : start + ROWS_PER_BLOCK], block)
+        w = asarray_like(weight[rows], block)
         with np.errstate(over="ignore"):
             for total, quantity in zip(totals, quantities, strict=True):
                 total += to_host(w @ xp.astype(quantity(block, known), block.dtype, copy=False))

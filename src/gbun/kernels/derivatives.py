@@ -3,8 +3,8 @@
 Trees take a small part of the time of a network's round, so arrays of temporary results would be most of it. Scores,
 targets and weights are float64, n x C and n; results are n x C.
 
-Newton's step of a leaf whose rows are classified with certainty, but one wrongly, would be of any length. So the Hessian
-of a row is at least `share` times the size of its gradient, and no leaf steps farther than 1 / share.
+Newton's step of a leaf whose rows are classified with certainty, but one wrongly, would be of any length. So the
+Hessian of a row is at least `share` times the size of its gradient, and no leaf steps farther than 1 / share.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +13,7 @@ from gbun.arrays import Array
 from gbun.dtypes import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from gbun.learners.base import Step
+    from gbun.learners.base import StepRun
     from gbun.networks import Network
 
 MAX_EXACT_ROWS = 2**12
@@ -72,8 +72,8 @@ def _triangle(K: int) -> tuple[IntArray, IntArray]:
 class RowKernels(Protocol):
     """Apply finished rounds to rows."""
 
-    def add_rounds(self, steps: Sequence[Step], scores: Array) -> None:
-        """scores += P W for one round after the other."""
+    def add_rounds(self, steps: StepRun, scores: Array) -> None:
+        """scores += P W for one round after the other, all of one kind."""
 
 
 class TrainingKernels(RowKernels, Protocol):

@@ -6,10 +6,9 @@ the bits do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import scipy.sparse
 
@@ -19,7 +18,7 @@ from gbun.kernels.interface import Derivatives, NormalEquations, RowSampler, Row
 from gbun.kernels.threads import ThreadPool
 
 if TYPE_CHECKING:
-    from gbun.learners.base import Partition, Step
+    from gbun.learners.base import Partition, StepRun
 
 BLOCK = 2**14  # rows
 
@@ -36,17 +35,15 @@ class UnfusedKernels:
         self._partition: Partition | None = None
         self._codes: list[FloatArray | IntArray] = []  # of the last partition, a block each
 
-    def add_rounds(self, steps: Sequence[Step], scores: FloatArray) -> None:
+    def add_rounds(self, steps: StepRun, scores: FloatArray) -> None:
         """scores += P W for one round after the other."""
-
-        runs = [(kind, list(some)) for kind, some in groupby(steps, key=lambda step: type(step.partition))]
+        kind = type(steps[0].partition)
 
         def work(at: slice) -> None:
             block = self.features.block(at.start, at.stop)
-            for kind, some in runs:
-                if not kind.add_steps(some, block, scores[at]):
-                    for step in some:
-                        scores[at] += _multiply(step.partition, _encode(step.partition, block), step.head)
+            if not kind.add_steps(steps, block, scores[at]):
+                for step in steps:
+                    scores[at] += _multiply(step.partition, _encode(step.partition, block), step.head)
 
         self.threads.run(work, self.blocks)
 
@@ -86,13 +83,26 @@ class UnfusedKernels:
         assert partition is not None, "normal equations come first"
 
         def work(number: int) -> None:
-            scores[self.blocks[number]] += _multiply(partition, self._codes[number], head)
+            own, codes = scores[self.blocks[number]], self._codes[number]
+            if partition.n_trees == 1 and own.flags.c_contiguous:
+                _add_leaf_values(own, codes, head)
+            else:
+                own += _multiply(partition, codes, head)
 
         self.threads.run(work, range(len(self.blocks)))
 
     def sum_rows(self, values: RowSums) -> FloatArray:
         """Sum what `values` gives for each block, in the order of blocks."""
         return np.asarray(sum(self.threads.map(values, self.blocks), 0.0 * values(slice(0, 0))), dtype=SUM)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_leaf_values(scores: Any, leaves: Any, head: Any) -> None:
+    """scores[i] += head[leaf of i], without an array of the values."""
+    for i in range(scores.shape[0]):
+        leaf = leaves[i, 0]
+        for c in range(scores.shape[1]):
+            scores[i, c] += head[leaf, c]
 
 
 def _encode(partition: Partition, features: Features) -> FloatArray | IntArray:

@@ -12,11 +12,13 @@ from gbun.learners.base import (
     RoundFitter,
     RowTotals,
     Step,
+    StepRun,
     check_learner,
+    group_steps,
     learner_from,
     register_learner,
 )
-from gbun.learners.mixed import MixedLearner
+from gbun.learners.mixed import MixedFitter, MixedLearner
 from gbun.learners.network import NetworkLearner, NetworkPartition
 from gbun.learners.tree import TreeLearner, TreePartition
 
@@ -27,6 +29,7 @@ __all__ = [
     "FittedRound",
     "Learner",
     "LearnerRows",
+    "MixedFitter",
     "MixedLearner",
     "NetworkLearner",
     "NetworkPartition",
@@ -35,9 +38,11 @@ __all__ = [
     "RoundFitter",
     "RowTotals",
     "Step",
+    "StepRun",
     "TreeLearner",
     "TreePartition",
     "check_learner",
+    "group_steps",
     "learner_from",
     "register_learner",
 ]  # fmt: skip

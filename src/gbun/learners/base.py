@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -60,7 +61,12 @@ class Partition(ABC):
         raise NotImplementedError(f"{type(self).__name__} must have memberships or leaves")
 
     @classmethod
-    def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
+    def pack_steps(cls, steps: Sequence[Step]) -> Any:
+        """Make of rounds of this kind, before any row is read, what `add_steps` finds in their `StepRun.packed`."""
+        return None
+
+    @classmethod
+    def add_steps(cls, steps: StepRun, features: Features, scores: FloatArray) -> bool:
         """scores += P W for rounds of this kind, in their order; False where there is no faster way than `leaves`.
 
         Several threads call it, each with other rows. A row's bits must not depend on the rows beside it.
@@ -74,6 +80,30 @@ class Step:
 
     partition: Partition
     head: FloatArray
+
+
+class StepRun(tuple[Step, ...]):
+    """Rounds of one kind, one after the other, and what their kind makes of them: once, for all rows to come."""
+
+    _packed: Any = None
+
+    @property
+    def packed(self) -> Any:
+        if self._packed is None:  # two threads may both make it: it is the same
+            self._packed = type(self[0].partition).pack_steps(self)
+        return self._packed
+
+
+def group_steps(steps: Sequence[Step]) -> list[StepRun]:
+    """Divide rounds where their kind changes, or the family of their networks."""
+    if isinstance(steps, StepRun):
+        return [steps]
+
+    def kind(step: Step) -> tuple[Any, ...]:
+        network = step.partition.network
+        return type(step.partition), None if network is None else network.family
+
+    return [StepRun(some) for _, some in groupby(steps, key=kind)]
 
 
 @dataclass(frozen=True)
@@ -168,6 +198,8 @@ class Learner(ABC, Generic[P]):
     """Whether all its partitions have one tree: then A is diagonal, and is summed over all rows instead of a sample."""
     splits_columns: ClassVar[bool] = False
     """Whether it wants the dense columns as the user gave them, `Features.raw`."""
+    uses_blas: ClassVar[bool] = True
+    """Whether its partitions may call BLAS, which then has one thread while rows are predicted."""
     family: Family | None = None
     """Of the networks among its partitions; None where it makes none."""
 

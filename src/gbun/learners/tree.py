@@ -23,7 +23,7 @@ from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.derivatives import sum_along
 from gbun.kernels.interface import NormalEquations
 from gbun.kernels.sampling import mix_bits, row_keys
-from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partition, Step, register_learner
+from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partition, Step, StepRun, register_learner
 from gbun.trees.binned_rows import allocate_binned_rows, bin_rows
 from gbun.trees.binning import SAMPLED_ROWS, fit_bins
 from gbun.trees.bundling import find_bundles
@@ -40,7 +40,7 @@ from gbun.trees.categories import (
     rank_categories,
     unpack_categories,
 )
-from gbun.trees.forest import add_trees, find_leaves, pack_forest
+from gbun.trees.forest import Forest, add_trees, find_leaves, pack_forest
 from gbun.trees.grower import Grower
 from gbun.trees.leaf_sums import leaf_sums
 from gbun.trees.projections import Projections, bin_projections, column_statistics, draw_projections, fill_columns
@@ -95,14 +95,21 @@ class TreePartition(Partition):
         return find_leaves(self.tree, X, self.fill, self.categories, buckets)[:, None]
 
     @classmethod
-    def add_steps(cls, steps: Sequence[Step], features: Features, scores: FloatArray) -> bool:
+    def pack_steps(cls, steps: Sequence[Step]) -> list[tuple[TreePartition, Forest, FloatArray]]:
+        """Trees that were grown on the same rows share what stands for missing values, and the bins of categories."""
         pairs = [(step.partition, step.head) for step in steps if isinstance(step.partition, TreePartition)]
-        # trees that were grown on the same rows share what stands for missing values, and the bins of categories
+        packed = []
         for _, alike in groupby(pairs, key=lambda pair: (id(pair[0].fill), id(pair[0].categories))):
             partitions, heads = zip(*alike, strict=True)
-            forest, first = pack_forest([partition.tree for partition in partitions]), partitions[0]
+            forest = pack_forest([partition.tree for partition in partitions])
+            packed.append((partitions[0], forest, np.concatenate(heads)))
+        return packed
+
+    @classmethod
+    def add_steps(cls, steps: StepRun, features: Features, scores: FloatArray) -> bool:
+        for first, forest, heads in steps.packed:
             X, buckets = first._columns_of(features), first._buckets_of(features)
-            add_trees(forest, X, first.fill, np.concatenate(heads), scores, first.categories, buckets)
+            add_trees(forest, X, first.fill, heads, scores, first.categories, buckets)
         return True
 
     def _buckets_of(self, features: Features) -> IntArray:
@@ -156,6 +163,7 @@ class TreeLearner(Learner[TreePartition]):
     kind = "tree"
     diagonal = True
     splits_columns = True
+    uses_blas = False
 
     @property
     def n_outputs(self) -> int:
@@ -291,7 +299,6 @@ class TreeFitter:
             binned.by_row, binned.by_column, is_bundle, threads, learner.n_leaves, learner.min_rows, p, n_pages
         )
         C = rows.current_scores().shape[1]
-        self.one_leaf = np.zeros(len(X), dtype=np.uint8)
         self.one_g, self.one_h = (np.empty(len(X) if C > 1 else 0, dtype=np.float32) for _ in range(2))
         self.g, self.h = (np.empty((len(X), C), dtype=np.float32) for _ in range(2))
 
@@ -313,10 +320,10 @@ class TreeFitter:
         blocks = [slice(i, min(i + ROWS_AT_A_TIME, len(g))) for i in range(0, len(g), ROWS_AT_A_TIME)]
         threads.run(fill, blocks)
         projections, projected = self._draw(t)
-        penalty = learner.reg_lambda
-        if learner.reg_form == "relative":
-            penalty *= float(leaf_sums(one_h[:, None], self.one_leaf, 1, threads, reduce)[0, 0]) / learner.n_leaves
-        grown = self.grower.grow(one_g, one_h, penalty, reduce, self.collective.size, *projected)
+        relative = learner.reg_form == "relative"
+        grown = self.grower.grow(
+            one_g, one_h, learner.reg_lambda, reduce, self.collective.size, *projected, relative=relative
+        )
         tree = to_tree(grown, *self.splits, projections)
         partition = TreePartition(tree, self.statistics.fill, self.categories)
         if C == 1:
@@ -350,5 +357,4 @@ def choose_direction(seed: int, t: int, n_scores: int) -> FloatArray:
         return np.ones(1, dtype=np.float32)
     key = mix_bits(np.array([seed], dtype=np.uint64)) + np.uint64(t)
     order = np.argsort(mix_bits(mix_bits(key) + np.arange(n_scores, dtype=np.uint64)), kind="stable")
-    signs = np.where(np.arange(n_scores) % 2, -1.0, 1.0)[order]
-    return np.asarray(signs - signs.mean(), dtype=np.float32)
+    return np.asarray(1.0 - 2.0 * (order % 2) - n_scores % 2 / n_scores, dtype=np.float32)  # their mean is 0

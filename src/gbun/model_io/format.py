@@ -18,7 +18,7 @@ from gbun.checks import check_array, check_names
 from gbun.data.buckets import MAX_BITS, MIN_BITS, Buckets
 from gbun.data.features import Schema
 from gbun.data.scaled_columns import ColumnScale
-from gbun.data.scaling import BucketScale, Scaling
+from gbun.data.scaling import BucketScale, Scaling, resolve_dense_steps
 from gbun.data.streams import PathLike
 from gbun.description import Description
 from gbun.ensemble import Ensemble
@@ -111,6 +111,7 @@ def _build_model(header: Mapping[str, Any], tensors: Arrays) -> tuple[Ensemble, 
     expected = {
         ("start", "heads"): True,
         ("dense.centre", "dense.factor"): header["scaling"]["dense"],
+        ("dense.bound",): header["scaling"]["dense"] and "clip" in resolve_dense_steps(header["scaling"]["name"]),
         ("sparse.centre", "sparse.factor", "sparse.ids"): header["scaling"]["sparse"],
         ("scaling.factor",): header["scaling"]["buckets"] is not None,
         ("linear.weights",): linear is not None,
@@ -172,6 +173,9 @@ def _make_scaling(stated: Mapping[str, Any], schema: Schema, n_columns: int | No
         # Kernels trust the number of dense columns: it is the schema's.
         m = None if schema.n_columns is None else schema.n_columns - len(schema.categorical)
         dense = _make_column_scale("dense", m, tensors)
+        if "clip" in resolve_dense_steps(stated["name"]):
+            bound = check_array("dense.bound", tensors["dense.bound"], "float64", dense.centre.shape)
+            dense = ColumnScale(dense.centre, dense.factor, bound=bound)
     if stated["sparse"]:
         sparse = _make_column_scale("sparse", None, tensors)
         ids = check_array("sparse.ids", tensors["sparse.ids"], "integers", sparse.centre.shape)

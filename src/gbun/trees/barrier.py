@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import extending, types
@@ -25,6 +24,7 @@ from numba.core import cgutils
 from numba.np import arrayobj
 
 from gbun.dtypes import IntArray
+from gbun.trees.compiled import inlined, kernel
 
 # Numba's own functions have no types
 intrinsic: Callable[[Any], Any] = extending.intrinsic
@@ -87,7 +87,7 @@ def _pause(typing: Any) -> Any:
     return types.void(), build
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def join(sync: Any, wanted: int) -> tuple[int, int]:
     """Return this thread's number and how many take part; the number is negative for one that comes too late.
 
@@ -108,7 +108,7 @@ def join(sync: Any, wanted: int) -> tuple[int, int]:
     return number, _load(sync, SIZE)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def meet(sync: Any, size: int, barrier: int) -> None:
     """Wait until all have arrived at barrier number 1, 2, ...; what one wrote before, all can read afterwards."""
     if size == 1:
@@ -120,7 +120,7 @@ def meet(sync: Any, size: int, barrier: int) -> None:
         waited += 1
 
 
-@numba.njit(forceinline=True)
+@inlined()
 def _wait(waited: Any) -> None:
     if waited < LOOKS:
         _pause()

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from gbun.checks import check_array
@@ -22,6 +21,7 @@ from gbun.data.features import N_BUCKETS
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool
 from gbun.trees.binning import Reduce
+from gbun.trees.compiled import inlined, kernel
 from gbun.trees.intervals import N_BINS
 
 PAGE = N_BINS - 2  # ranks that have bins of their own on a page
@@ -151,7 +151,7 @@ def unpack_categories(arrays: Mapping[str, Any], n_columns: int, n_trees: int) -
     return [sets[number] for number in numbers.tolist()]
 
 
-@numba.njit(inline="always")
+@inlined()
 def to_bin(rank: Any, first_rank: Any) -> Any:
     """Return the bin of a rank on the page that begins with `first_rank`."""
     place = np.int64(rank) - first_rank
@@ -159,7 +159,7 @@ def to_bin(rank: Any, first_rank: Any) -> Any:
     return 0 if rank == UNSEEN else own
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def write_bins(buckets: Any, ranks: Any, pages: Any, out: Any) -> None:
     """out[p, i] = bin of row i on page p, for all rows of `buckets`, (n, c)."""
     for p in range(len(pages)):

@@ -10,16 +10,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool, allocate_aligned
 from gbun.trees.barrier import join, meet, new_meeting
+from gbun.trees.compiled import kernel
 from gbun.trees.histogram import N_BINS
 from gbun.trees.quantise import (
+    MOST_FINE,
+    MOST_FINE_SUM,
     MOST_G,
     MOST_H,
     MOST_SUM,
@@ -34,7 +36,16 @@ from gbun.trees.waves import LEAF, NODE, Block, Memory, begin, choose, mark_rows
 Reduce = Callable[[FloatArray], FloatArray]  # sums a float64 array over all workers
 MIN_MOVES = 2**15  # rows moved in a tree, about, below which other threads begin too late to help
 MOST_ROWS, MOST_LEAVES = 2**31 - 1, 2**16
-OUTCOME = 3  # numbers of leaves, exponents of g and h
+OUTCOME = 4  # the number of leaves, exponents of g and h, how many threads took part
+
+
+class Rule(NamedTuple):
+    """When a leaf is split, and how many are."""
+
+    n_leaves: int
+    penalty: float
+    relative: bool  # to sum h / n_leaves
+    min_rows: float
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,7 @@ class Grower:
         self._items = [allocate_aligned(n, np.int64) for _ in range(2)]
         self._columns = len(by_column) + projections_width
         self._histograms = allocate_aligned(n_leaves * self._columns * N_BINS, np.int64)
-        self._parts = np.empty(0, dtype=np.int64)
+        self._kept: tuple[Any, Memory] | None = None  # the last tree's arrays
 
     def grow(
         self,
@@ -107,42 +118,52 @@ class Grower:
         n_processes: int,
         by_row_p: IntArray | None = None,
         by_column_p: IntArray | None = None,
+        *,
+        relative: bool = False,
     ) -> GrownTree:
         """Grow a tree for gradients g and Hessians h, both float32 (n,).
 
-        `penalty` is lambda, in the unit of sums of h. `reduce` sums over `n_processes` workers, all of which call this;
-        with one it is not called. Projections, if there are any, are binned as the other columns, into bins 1 to 32.
+        `penalty` is lambda, in the unit of sums of h; where it is `relative`, a share of sum h / n_leaves. `reduce`
+        sums over `n_processes` workers, all of which call this; with one it is not called. Projections, if there are
+        any, are binned as the other columns, into bins 1 to 32.
         """
         g, h = (np.ascontiguousarray(v, dtype=np.float32) for v in (g, h))
         if g.shape != (self.n,) or h.shape != (self.n,):
             raise ValueError(f"g and h must have {self.n} rows, got {g.shape} and {h.shape}")
+        moves = self.n * self.n_leaves.bit_length()
+        n_threads = self.threads.count if moves >= MIN_MOVES else 1
+        memory = self._memory(by_row_p, by_column_p, n_threads, several=n_processes > 1)
+        rule = Rule(self.n_leaves, float(penalty), relative, self.min_rows)
+        if n_processes > 1:
+            n_leaves, exponents = _grow_wave_by_wave(self.threads, memory, g, h, rule, reduce)
+            n_parts = n_threads
+        else:
+            n_leaves, exponents, n_parts = _grow_at_once(self.threads, n_threads, memory, g, h, rule)
+        return _grown(memory, n_leaves, n_parts, exponents)
+
+    def _memory(self, by_row_p: IntArray | None, by_column_p: IntArray | None, n_threads: int, several: bool) -> Memory:
+        """What a tree needs: as for the tree before where that had the same arrays, except for what it gave away."""
+        shape = by_row_p, by_column_p, n_threads, several
+        if self._kept is None or any(a is not b for a, b in zip(shape, self._kept[0], strict=True)):
+            self._kept = shape, self._allocate(by_row_p, by_column_p, n_threads, several)
+        kept = self._kept[1]
+        kept.counts[:] = 0
+        return kept._replace(
+            nodes=np.empty(self.n_leaves - 1, dtype=NODE),
+            leaf_of_row=np.empty(self.n, dtype=np.uint8 if self.n_leaves <= 256 else np.uint16),
+        )
+
+    def _allocate(
+        self, by_row_p: IntArray | None, by_column_p: IntArray | None, n_threads: int, several: bool
+    ) -> Memory:
         projections = self._no_projections
         if by_row_p is not None and by_column_p is not None:
             if len(by_column_p) > self.projections_width:
                 raise ValueError(f"{self.projections_width} projections at most, got {len(by_column_p)}")
             projections = make_block(by_row_p, by_column_p, self.n)
-        moves = self.n * self.n_leaves.bit_length()
-        n_threads = self.threads.count if moves >= MIN_MOVES else 1
-        memory = self._memory(projections, n_threads, several=n_processes > 1)
-        if n_processes > 1:
-            n_leaves, exponents = _grow_wave_by_wave(
-                self.threads, memory, g, h, self.n_leaves, float(penalty), self.min_rows, reduce
-            )
-            n_parts = n_threads
-        else:
-            n_leaves, exponents, n_parts = _grow_at_once(
-                self.threads, n_threads, memory, g, h, self.n_leaves, float(penalty), self.min_rows
-            )
-        return _grown(memory, n_leaves, n_parts, exponents)
-
-    def _memory(self, projections: Block, n_threads: int, several: bool) -> Memory:
-        """Arrays for one tree; what no other tree needs is allocated anew, as it is small."""
         entries = (len(self.base.columns) + len(projections.columns)) * N_BINS
         most = self.n_leaves // 3 + 1  # leaves that a wave splits
         n_parts = n_threads if n_threads > 1 or several else 0
-        size = n_parts * most * entries
-        if len(self._parts) < size:
-            self._parts = allocate_aligned(size, np.int64)
         return Memory(
             base=self.base,
             projections=projections,
@@ -151,16 +172,17 @@ class Grower:
             items=self._items[0],
             spare=self._items[1],
             histograms=self._histograms[: self.n_leaves * entries].reshape(self.n_leaves, entries),
-            parts=self._parts[:size].reshape(n_parts, most, entries),
+            parts=allocate_aligned(n_parts * most * entries, np.int64).reshape(n_parts, most, entries),
             counts=np.zeros((n_threads, most), dtype=np.int64),
             totals=np.zeros(n_threads, dtype=np.int64),
             squares=np.zeros(n_threads, dtype=np.int64),
             variance=np.zeros(n_threads, dtype=np.float64),
+            fine_totals=np.zeros(n_threads),
             leaves=np.zeros((n_threads, self.n_leaves), dtype=LEAF),
             splits=np.zeros((n_threads, 2 * most), dtype=SPLIT),
             order=np.zeros((n_threads, self.n_leaves), dtype=np.int64),
-            nodes=np.zeros(self.n_leaves - 1, dtype=NODE),
-            leaf_of_row=np.empty(self.n, dtype=np.uint8 if self.n_leaves <= 256 else np.uint16),
+            nodes=None,
+            leaf_of_row=None,
         )
 
 
@@ -177,44 +199,58 @@ def make_block(by_row: IntArray, by_column: IntArray, n: int) -> Block:
 
 
 def _grown(memory: Memory, n_leaves: int, n_parts: int, exponents: tuple[int, int]) -> GrownTree:
-    leaves = memory.leaves[:n_parts, :n_leaves]
-    sum_g, sum_h = (np.ldexp(leaves[name][0].astype(np.float64), -e) for name, e in zip("GH", exponents, strict=True))
-    n_rows = (leaves["last"] - leaves["first"]).sum(axis=0)
-    return GrownTree(memory.nodes[: n_leaves - 1], n_leaves, memory.leaf_of_row, sum_g, sum_h, n_rows)
+    sums, n_rows = np.empty((2, n_leaves)), np.empty(n_leaves, dtype=np.int64)
+    _read_leaves(memory.leaves[:n_parts], *exponents, sums, n_rows)
+    return GrownTree(memory.nodes[: n_leaves - 1], n_leaves, memory.leaf_of_row, sums[0], sums[1], n_rows)
+
+
+@kernel()
+def _read_leaves(leaves: Any, e_g: int, e_h: int, sums: Any, n_rows: Any) -> None:
+    for k in range(len(n_rows)):
+        sums[0, k], sums[1, k] = math.ldexp(float(leaves[0, k].G), -e_g), math.ldexp(float(leaves[0, k].H), -e_h)
+        n_rows[k] = 0
+        for part in range(len(leaves)):
+            n_rows[k] += leaves[part, k].last - leaves[part, k].first
+
+
+@kernel()
+def _fine_scale(counts: Any, relative: Any) -> float:
+    """The scale for the sum of all h, which a relative penalty needs; else 0."""
+    return math.ldexp(1.0, find_exponent(counts, MOST_FINE, MOST_FINE_SUM)) if relative else 0.0
+
+
+@kernel()
+def _lambda(rule: Any, fine_total: float, fine: float, e_h: int) -> float:
+    """The penalty in the unit of the quantised h."""
+    share = fine_total / fine / rule.n_leaves if rule.relative else 1.0
+    penalty: float = rule.penalty * share * math.ldexp(1.0, e_h)
+    return penalty
 
 
 # One machine: all steps in one call
 
 
 def _grow_at_once(
-    threads: ThreadPool,
-    n_threads: int,
-    memory: Memory,
-    g: FloatArray,
-    h: FloatArray,
-    n_leaves: int,
-    penalty: float,
-    min_rows: float,
+    threads: ThreadPool, n_threads: int, memory: Memory, g: FloatArray, h: FloatArray, rule: Rule
 ) -> tuple[int, tuple[int, int], int]:
     """Return the number of leaves, the exponents of the scales and how many threads took part."""
-    sync, outcome = new_meeting(), np.zeros(OUTCOME + 1, dtype=np.int64)
+    sync, outcome = new_meeting(), np.zeros(OUTCOME, dtype=np.int64)
     sizes = np.zeros((n_threads, 2, N_SIZES), dtype=np.int64)
     bits = g.view(np.uint32), h.view(np.uint32)
 
     def work(_: int) -> None:
-        _grow_shard(memory, g, h, *bits, sizes, sync, n_threads, n_leaves, penalty, min_rows, outcome)
+        _grow_shard(memory, g, h, *bits, sizes, sync, n_threads, rule, outcome)
 
-    threads.run(work, range(n_threads))
-    found, e_g, e_h, n_parts = (int(value) for value in outcome)
+    threads.run_compiled(work, range(n_threads))
+    found, e_g, e_h, n_parts = outcome.tolist()
     check_exponent(min(e_g, e_h))
     return found, (e_g, e_h), n_parts
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _grow_shard(
-    memory: Any, g: Any, h: Any, g_bits: Any, h_bits: Any, sizes: Any, sync: Any, wanted: int, most_leaves: int,
-    penalty: float, min_rows: float, outcome: Any,
-) -> None:  # fmt: skip
+    memory: Any, g: Any, h: Any, g_bits: Any, h_bits: Any, sizes: Any, sync: Any, wanted: int, rule: Any, outcome: Any
+) -> None:
     """All steps of a tree for one thread. Each one decides for itself, from the same numbers.
 
     What a thread reads of others they wrote before a barrier, and do not write again before the next one.
@@ -227,8 +263,10 @@ def _grow_shard(
     count_sizes(g_bits, first, last, True, sizes[part, 0])
     count_sizes(h_bits, first, last, False, sizes[part, 1])
     meet(sync, size, barriers)
-    e_g = find_exponent(sizes[:size, 0].sum(axis=0), MOST_G, MOST_SUM)
-    e_h = find_exponent(sizes[:size, 1].sum(axis=0), MOST_H, MOST_SUM)
+    counts = sizes[0].copy()
+    for p in range(1, size):
+        counts += sizes[p]
+    e_g, e_h = find_exponent(counts[0], MOST_G, MOST_SUM), find_exponent(counts[1], MOST_H, MOST_SUM)
     if part == 0:
         outcome[1], outcome[2], outcome[3] = e_g, e_h, size
     if min(e_g, e_h) < -500:
@@ -236,25 +274,30 @@ def _grow_shard(
     columns = len(memory.base.columns) + len(memory.projections.columns)
     column, end = columns * part // size, columns * (part + 1) // size
     n_parts = size if len(memory.parts) else 0
-    lambda_, gain_unit = penalty * math.ldexp(1.0, e_h), math.ldexp(1.0, e_h - 2 * e_g)
+    fine, gain_unit = _fine_scale(counts[1], rule.relative), math.ldexp(1.0, e_h - 2 * e_g)
     begin(
-        memory, g, h, np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h)), part, first, last
+        memory, g, h, np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h)), fine, part, first, last
     )  # fmt: skip
-    n_leaves, count = 1, 0
+    n_leaves, count, lambda_ = 1, 0, 0.0
     while True:
         barriers += 1
         meet(sync, size, barriers)
         if count == 0:
-            set_root(memory, part, memory.totals[:size].sum(), memory.squares[:size].sum())
-        search(memory, part, n_parts, n_leaves, count, column, end, lambda_, min_rows)
+            total, squares, fine_total = np.int64(0), np.int64(0), 0.0
+            for p in range(size):
+                total, fine_total = total + memory.totals[p], fine_total + memory.fine_totals[p]
+                squares += memory.squares[p]
+            set_root(memory, part, total, squares)
+            lambda_ = _lambda(rule, fine_total, fine, e_h)
+        search(memory, part, n_parts, n_leaves, count, column, end, lambda_, rule.min_rows)
         barriers += 1
         meet(sync, size, barriers)
         settle(memory, part, size, n_leaves, count)
         n_leaves += count
-        count = choose(memory, part, n_leaves, most_leaves)
+        count = choose(memory, part, n_leaves, rule.n_leaves)
         if count > 0:
-            move(memory, part, n_leaves, count, most_leaves, gain_unit)
-        if count == 0 or n_leaves + count == most_leaves:
+            move(memory, part, n_leaves, count, rule.n_leaves, gain_unit)
+        if count == 0 or n_leaves + count == rule.n_leaves:
             break
     n_leaves += count
     mark_rows(memory, part, n_leaves)
@@ -270,81 +313,85 @@ def _grow_wave_by_wave(
     memory: Memory,
     g: FloatArray,
     h: FloatArray,
-    most_leaves: int,
-    penalty: float,
-    min_rows: float,
+    rule: Rule,
     reduce: Reduce,
 ) -> tuple[int, tuple[int, int]]:
     parts = range(len(memory.parts))
     n, columns = len(g), len(memory.base.columns) + len(memory.projections.columns)
     rows = [(n * p // len(parts), n * (p + 1) // len(parts)) for p in parts]
     own = [(columns * p // len(parts), columns * (p + 1) // len(parts)) for p in parts]
-    e_g, e_h = _common_exponents(threads, g, h, rows, reduce)
-    scales = np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h))
-    penalty, gain_unit = penalty * math.ldexp(1.0, e_h), math.ldexp(1.0, e_h - 2 * e_g)
-    threads.run(lambda p: begin(memory, g, h, *scales, p, *rows[p]), parts)
+    e_g, e_h, fine = _common_scales(threads, g, h, rows, rule.relative, reduce)
+    scales = np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h)), fine
+    gain_unit, lambda_ = math.ldexp(1.0, e_h - 2 * e_g), 0.0
+    threads.run_compiled(lambda p: begin(memory, g, h, *scales, p, *rows[p]), parts)
     n_leaves, count = 1, 0
     while True:
-        total, squares = _sum_over_workers(memory, count, reduce)
-
-        def search_columns(
-            p: int, n_leaves: int = n_leaves, count: int = count, root: tuple[int, int] = (total, squares)
-        ) -> None:
-            if count == 0:
-                set_root(memory, p, *root)
-            search(memory, p, 1, n_leaves, count, *own[p], penalty, min_rows)
-
-        threads.run(search_columns, parts)
+        total, fine_total, squares = _sum_over_workers(memory, count, reduce)
+        if count == 0:
+            lambda_ = _lambda(rule, fine_total, fine, e_h)
+            for p in parts:
+                set_root(memory, p, total, squares)
+        wave = n_leaves, count
+        threads.run_compiled(partial(_search, memory, wave, own, lambda_, rule.min_rows), parts)
         for p in parts:
             settle(memory, p, len(parts), n_leaves, count)
         n_leaves += count
         for p in parts:
-            count = choose(memory, p, n_leaves, most_leaves)
+            count = choose(memory, p, n_leaves, rule.n_leaves)
         if count > 0:
-            wave = n_leaves, count, most_leaves, gain_unit
-            threads.run(partial(_move, memory, wave), parts)
-        if count == 0 or n_leaves + count == most_leaves:
+            threads.run_compiled(partial(_move, memory, (n_leaves, count, rule.n_leaves, gain_unit)), parts)
+        if count == 0 or n_leaves + count == rule.n_leaves:
             break
     n_leaves += count
-    threads.run(lambda p: mark_rows(memory, p, n_leaves), parts)
+    threads.run_compiled(lambda p: mark_rows(memory, p, n_leaves), parts)
     return n_leaves, (e_g, e_h)
+
+
+def _search(
+    memory: Memory, wave: tuple[int, int], columns: list[tuple[int, int]], penalty: float, min_rows: float, part: int
+) -> None:
+    search(memory, part, 1, *wave, *columns[part], penalty, min_rows)
 
 
 def _move(memory: Memory, wave: tuple[int, int, int, float], part: int) -> None:
     move(memory, part, *wave)
 
 
-def _common_exponents(
-    threads: ThreadPool, g: FloatArray, h: FloatArray, rows: list[tuple[int, int]], reduce: Reduce
-) -> tuple[int, int]:
+def _common_scales(
+    threads: ThreadPool, g: FloatArray, h: FloatArray, rows: list[tuple[int, int]], relative: bool, reduce: Reduce
+) -> tuple[int, int, float]:
+    """Return the exponents of the scales of g and h, and the fine scale of h."""
     sizes = np.zeros((len(rows), 2, N_SIZES), dtype=np.int64)
 
     def count(p: int) -> None:
         count_sizes(g.view(np.uint32), *rows[p], True, sizes[p, 0])
         count_sizes(h.view(np.uint32), *rows[p], False, sizes[p, 1])
 
-    threads.run(count, range(len(rows)))
+    threads.run_compiled(count, range(len(rows)))
     of_all = reduce(sizes.sum(axis=0).astype(np.float64).ravel()).astype(np.int64).reshape(2, N_SIZES)
     e_g, e_h = find_exponent(of_all[0], MOST_G, MOST_SUM), find_exponent(of_all[1], MOST_H, MOST_SUM)
     check_exponent(min(e_g, e_h))
-    return e_g, e_h
+    return e_g, e_h, _fine_scale(of_all[1], relative)
 
 
-def _sum_over_workers(memory: Memory, count: int, reduce: Reduce) -> tuple[int, int]:
-    """Replace the first part by the sums over all workers; return the packed sum of the root's rows, and sum g^2."""
+def _sum_over_workers(memory: Memory, count: int, reduce: Reduce) -> tuple[int, float, int]:
+    """Replace the first part by the sums of all parts of all workers; return those of the root's rows.
+
+    These are the packed sum, that of h on the fine scale, and sum g^2.
+    """
     wave = max(1, count)
     entries = wave * memory.parts.shape[2]
-    message = np.empty(2 * entries + wave + 3, dtype=np.float64)
+    message = np.empty(2 * entries + wave + 4, dtype=np.float64)
     packed = memory.parts[:, :wave].sum(axis=0).ravel()
     _unpack(packed, message[:entries], message[entries : 2 * entries])
-    message[2 * entries : -3] = memory.counts[:, :wave].sum(axis=0)
-    _unpack(memory.totals.sum(keepdims=True), message[-3:-2], message[-2:-1])
-    message[-1] = memory.squares.sum()
+    message[2 * entries : -4] = memory.counts[:, :wave].sum(axis=0)
+    _unpack(memory.totals.sum(keepdims=True), message[-4:-3], message[-3:-2])
+    message[-2:] = memory.fine_totals.sum(), memory.squares.sum()
     of_all = reduce(message)
     memory.parts[0, :wave] = _pack(of_all[:entries], of_all[entries : 2 * entries]).reshape(wave, -1)
     memory.counts[:] = 0
-    memory.counts[0, :wave] = of_all[2 * entries : -3]
-    return int(_pack(of_all[-3:-2], of_all[-2:-1])[0]), int(of_all[-1])
+    memory.counts[0, :wave] = of_all[2 * entries : -4]
+    return int(_pack(of_all[-4:-3], of_all[-3:-2])[0]), float(of_all[-2]), int(of_all[-1])
 
 
 def _unpack(packed: IntArray, g: FloatArray, h: FloatArray) -> None:

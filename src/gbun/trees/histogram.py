@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from gbun.kernels.simd import prefetch
+from gbun.trees.compiled import inlined, kernel
 from gbun.trees.quantise import pack_item
 
 N_BINS = 64
@@ -26,7 +26,7 @@ W0, W2, W3, W4, W5, W6, W7 = (np.uint64(k) for k in (0, 2, 3, 4, 5, 6, 7))
 B1, B2, B3, B4, B5, B6, B7 = (np.uint64(k * N_BINS) for k in range(1, 8))
 
 
-@numba.njit(forceinline=True)
+@inlined()
 def _add_word(word: Any, a: Any, at: Any, sums: Any) -> None:
     sums[at + (word & BIN)] += a
     sums[at + B1 + (word >> U8 & BIN)] += a
@@ -38,7 +38,7 @@ def _add_word(word: Any, a: Any, at: Any, sums: Any) -> None:
     sums[at + B7 + (word >> U56 & BIN)] += a
 
 
-@numba.njit(forceinline=True)
+@inlined()
 def _add_first(word: Any, count: Any, a: Any, at: Any, sums: Any) -> None:
     # The first `count` columns of a word, 1 to 7: the same for all rows, so that branches are foreseen.
     sums[at + (word & BIN)] += a
@@ -56,7 +56,7 @@ def _add_first(word: Any, count: Any, a: Any, at: Any, sums: Any) -> None:
                             sums[at + B6 + (word >> U48 & BIN)] += a
 
 
-@numba.njit(forceinline=True)
+@inlined()
 def _add_row(item: Any, words: Any, stride: Any, start: Any, whole: Any, rest: Any, sums: Any) -> None:
     # `whole` words of a row from `start` on, 8 at most, and `rest` columns of the next. Where each word's sums begin is
     # known when this is compiled, which a loop over words would not give: a quarter of the time.
@@ -82,7 +82,7 @@ def _add_row(item: Any, words: Any, stride: Any, start: Any, whole: Any, rest: A
         _add_first(words[at + next_], rest, a, next_ * BINS_OF_WORD, sums)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def add_histogram(items: Any, first: int, last: int, words: Any, stride: int, n_columns: int, sums: Any) -> None:
     """Add items[first:last] to the histograms of `n_columns` columns; `words` holds `stride` words a row."""
     if last <= first:
@@ -112,7 +112,7 @@ def add_histogram(items: Any, first: int, last: int, words: Any, stride: int, n_
             i += U1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def count_items(items: Any, first: int, last: int) -> Any:
     """Return the number of items with a gradient or Hessian other than zero: those of weight 0 do not count."""
     n = np.int64(0)
@@ -121,7 +121,7 @@ def count_items(items: Any, first: int, last: int) -> Any:
     return n
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def sum_items(items: Any, first: int, last: int) -> Any:
     """Return the packed sum of all items."""
     total = np.int64(0)

@@ -8,18 +8,18 @@ workers are exact in float64.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool
+from gbun.trees.compiled import kernel
 from gbun.trees.grower import Reduce
-from gbun.trees.quantise import N_SIZES, check_exponent, count_sizes, find_exponent
+from gbun.trees.quantise import MOST_FINE, MOST_FINE_SUM, N_SIZES, SIZE_SHIFT, check_exponent, find_exponent
 
-MOST, MOST_SUM = 2.0**40, 2.0**52
+MIN_PARALLEL = 2**15  # numbers that are summed sooner than another thread begins
+SIGNLESS = np.uint32(0x7FFFFFFF)
 
 
 def leaf_sums(
@@ -33,29 +33,41 @@ def leaf_sums(
     n, C = values.shape
     if leaf_of_row.shape != (n,) or (n and int(leaf_of_row.max()) >= n_leaves):
         raise ValueError(f"leaf_of_row must name one of {n_leaves} leaves for each of {n} rows")
-    parts = range(threads.count)
+    parts = range(threads.count if values.size >= MIN_PARALLEL else 1)
     cuts = [(n * p // len(parts), n * (p + 1) // len(parts)) for p in parts]
     sizes = np.zeros((len(parts), C, N_SIZES), dtype=np.int64)
-
-    def count(p: int) -> None:
-        own = values[slice(*cuts[p])]
-        for c in range(C):
-            count_sizes(np.ascontiguousarray(own[:, c]).view(np.uint32), 0, len(own), True, sizes[p, c])
-
-    threads.run(count, parts)
-    of_all = reduce(sizes.sum(axis=0).astype(np.float64).ravel()).astype(np.int64).reshape(C, N_SIZES)
-    exponents = [find_exponent(of_output, MOST, MOST_SUM) for of_output in of_all]
-    check_exponent(min(exponents, default=0))
-    scale = np.array([math.ldexp(1.0, e) for e in exponents])
-    sums = np.zeros((len(parts), n_leaves, C), dtype=np.int64)
-    threads.run(lambda p: _add_rows(values, leaf_of_row, scale, *cuts[p], sums[p]), parts)
-    total: FloatArray = reduce(sums.sum(axis=0).astype(np.float64).ravel()).reshape(n_leaves, C) / scale
+    bits = values.view(np.uint32)
+    threads.run_compiled(lambda p: _count_sizes(bits, *cuts[p], sizes[p]), parts)
+    of_all = reduce(sizes.sum(axis=0).astype(np.float64).ravel()).reshape(C, N_SIZES)
+    exponents = _find_exponents(of_all)
+    check_exponent(int(exponents.min(initial=0)))
+    scale = np.ldexp(1.0, exponents)
+    sums = np.zeros((len(parts), n_leaves, C))
+    threads.run_compiled(lambda p: _add_rows(values, leaf_of_row, scale, *cuts[p], sums[p]), parts)
+    total: FloatArray = reduce(sums.sum(axis=0).ravel()).reshape(n_leaves, C) / scale
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
+def _count_sizes(bits: Any, first: int, last: int, counts: Any) -> None:
+    """`count_sizes` of each output, signed."""
+    for i in range(first, last):
+        for c in range(bits.shape[1]):
+            size = bits[i, c] & SIGNLESS
+            counts[c, size >> np.uint32(SIZE_SHIFT)] += np.int64(size != np.uint32(0))
+
+
+@kernel()
+def _find_exponents(counts: Any) -> Any:
+    exponents = np.empty(len(counts), dtype=np.int64)
+    for c in range(len(counts)):
+        exponents[c] = find_exponent(counts[c], MOST_FINE, MOST_FINE_SUM)
+    return exponents
+
+
+@kernel()
 def _add_rows(values: Any, leaf_of_row: Any, scale: Any, first: int, last: int, sums: Any) -> None:
     for i in range(first, last):
         leaf = leaf_of_row[i]
         for c in range(values.shape[1]):
-            sums[leaf, c] += np.int64(np.floor(np.float64(values[i, c]) * scale[c] + 0.5))
+            sums[leaf, c] += np.floor(np.float64(values[i, c]) * scale[c] + 0.5)  # whole numbers: exact in any order

@@ -25,12 +25,17 @@ from gbun.kernels.threads import ThreadPool, allocate_aligned
 from gbun.trees.binned_rows import transpose_rows
 from gbun.trees.binning import ColumnBins
 from gbun.trees.blocks import read_block, row_blocks
+from gbun.trees.compiled import kernel
 
 PROJECTION_BINS = 32
 RANGE = 2.5  # deviations on both sides of the mean
 ROWS_AT_A_TIME = 2**16
 TILE_ROWS = 4096  # whose bins stay in the second cache
 ZERO, TOP = np.float32(0.0), np.float32(PROJECTION_BINS - 1)
+S11, S32 = np.uint64(11), np.uint64(32)
+HASHES = tuple(np.uint64(k) for k in range(4))  # of a projection: both columns, both weights
+
+_mix_bits: Any = numba.njit(inline="always")(mix_bits)
 
 
 @dataclass(frozen=True)
@@ -100,26 +105,41 @@ def column_statistics(bins: ColumnBins) -> ColumnStatistics:
 
 def draw_projections(seed: int, t: int, n_projections: int, statistics: ColumnStatistics) -> Projections:
     """Draw the projections of tree t; none if fewer than two columns are usable."""
-    usable = statistics.usable
-    p = n_projections if len(usable) > 1 else 0
-    key = mix_bits(mix_bits(np.array([seed], dtype=np.uint64)) + np.uint64(t))
-    hashes = mix_bits(mix_bits(key + np.arange(p, dtype=np.uint64))[:, None] + np.arange(4, dtype=np.uint64))
-    first = _below(hashes[:, 0], len(usable))
-    second = _below(hashes[:, 1], len(usable) - 1)
-    second += second >= first  # another one
-    columns = usable[np.stack([first, second], axis=1)] if p else np.zeros((0, 2), dtype=np.int64)
-    drawn = ((hashes[:, 2:] >> np.uint64(11)) + 0.5) * 2.0**-52 - 1.0  # never 0
-    spread = RANGE * np.sqrt(drawn[:, 0] * drawn[:, 0] + drawn[:, 1] * drawn[:, 1])
-    factor = PROJECTION_BINS / 2 / spread[:, None] / statistics.deviation[columns]
-    weight = (drawn * factor).astype(np.float32)
-    shift = weight.astype(np.float64) * statistics.mean[columns]
-    offset = (PROJECTION_BINS / 2 - (shift[:, 0] + shift[:, 1])).astype(np.float32)
-    return Projections(columns[:, 0].astype(np.int32), columns[:, 1].astype(np.int32), weight, offset)
+    p = n_projections if len(statistics.usable) > 1 else 0
+    column, other = np.empty((2, p), dtype=np.int32)
+    weight, offset = np.empty((p, 2), dtype=np.float32), np.empty(p, dtype=np.float32)
+    _draw(seed, t, statistics.usable, statistics.mean, statistics.deviation, column, other, weight, offset)
+    return Projections(column, other, weight, offset)
 
 
-def _below(hashes: IntArray, n: int) -> IntArray:
-    """Return integers from 0 to n - 1, by the upper 32 bits of hashes."""
-    return np.asarray((hashes >> np.uint64(32)) * np.uint64(max(n, 1)) >> np.uint64(32)).astype(np.int64)
+@kernel()
+def _draw(
+    seed: int, t: int, usable: Any, mean: Any, deviation: Any, column: Any, other: Any, weight: Any, offset: Any
+) -> None:
+    key = _mix_bits(_mix_bits(np.uint64(seed)) + np.uint64(t))
+    for p in range(len(column)):
+        own = _mix_bits(key + np.uint64(p))
+        first = _below(_mix_bits(own), len(usable))
+        second = _below(_mix_bits(own + HASHES[1]), len(usable) - 1)
+        second += second >= first  # another one
+        a, b = usable[first], usable[second]
+        v, w = _number(_mix_bits(own + HASHES[2])), _number(_mix_bits(own + HASHES[3]))
+        factor = PROJECTION_BINS / 2 / (RANGE * math.sqrt(v * v + w * w))
+        weight[p, 0], weight[p, 1] = np.float32(v * (factor / deviation[a])), np.float32(w * (factor / deviation[b]))
+        shift = np.float64(weight[p, 0]) * mean[a] + np.float64(weight[p, 1]) * mean[b]
+        column[p], other[p], offset[p] = a, b, np.float32(PROJECTION_BINS / 2 - shift)
+
+
+@numba.njit(inline="always")
+def _below(hash_: Any, n: Any) -> Any:
+    """An integer from 0 to n - 1, by the upper 32 bits of a hash."""
+    return np.int64((hash_ >> S32) * np.uint64(n) >> S32)
+
+
+@numba.njit(inline="always")
+def _number(hash_: Any) -> Any:
+    """A number between -1 and 1, never 0."""
+    return (np.float64(hash_ >> S11) + 0.5) * 2.0**-52 - 1.0
 
 
 def fill_columns(X: FloatArray, statistics: ColumnStatistics, threads: ThreadPool) -> FloatArray:
@@ -130,7 +150,7 @@ def fill_columns(X: FloatArray, statistics: ColumnStatistics, threads: ThreadPoo
         part = read_block(X, block).columns()
         filled[:, block] = np.where(np.isnan(part), statistics.fill[:, None], part)
 
-    threads.run(work, list(row_blocks(len(X), X.shape[1])))
+    threads.run_compiled(work, list(row_blocks(len(X), X.shape[1])))
     return filled
 
 
@@ -160,31 +180,30 @@ def bin_projections(
         drawn = projections.column, projections.other, projections.weight, projections.offset
         _bin_projections(columns[:, own], *drawn, words[own], by_column[:, own])
 
-    threads.run(work, range(0, n, size))
+    threads.run_compiled(work, range(0, n, size))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _bin_projections(
     columns: Any, column: Any, other: Any, weight: Any, offset: Any, by_row: Any, by_column: Any
 ) -> None:
     n, width = by_row.shape
-    tile = np.zeros((8 * width, TILE_ROWS // 8), dtype=np.uint64)
+    tile = np.empty((8 * width, TILE_ROWS // 8), dtype=np.uint64)
+    tile[len(column) :] = 0
     bins = tile.view(np.uint8)
     for first in range(0, n, TILE_ROWS):
         last = min(first + TILE_ROWS, n)
         for p in range(len(column)):
-            _bin_projection(
-                columns[column[p], first:last], columns[other[p], first:last], weight[p], offset[p], bins[p]
-            )
-            by_column[p, first:last] = bins[p, : last - first]
+            x, y = columns[column[p], first:last], columns[other[p], first:last]
+            _bin_projection(x, y, weight[p], offset[p], bins[p], by_column[p, first:last])
         transpose_rows(tile, by_row[first:last])
 
 
 @numba.njit(inline="always")
-def _bin_projection(x: Any, y: Any, weight: Any, offset: Any, bins: Any) -> None:
+def _bin_projection(x: Any, y: Any, weight: Any, offset: Any, bins: Any, again: Any) -> None:
     v, w = weight
     for i in range(len(x)):
         u = (v * x[i] + w * y[i]) + offset
         u = u if u < TOP else TOP  # also where it is not a number
         u = u if u > ZERO else ZERO
-        bins[i] = np.uint8(np.int32(u) + np.int32(1))
+        bins[i] = again[i] = np.uint8(np.int32(u) + np.int32(1))

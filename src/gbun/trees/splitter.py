@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from gbun.trees.compiled import inlined, kernel
 from gbun.trees.gain import quality
 from gbun.trees.histogram import N_BINS
 from gbun.trees.quantise import sum_of_g, sum_of_h
 from gbun.trees.subsets import find_subset
 
-PROJECTION_BINS = 33
+PROJECTION_BINS = 32
+COLUMNS_AT_A_TIME = 8
+ROOM = COLUMNS_AT_A_TIME * N_BINS
 LAST = N_BINS - 1
 NOISE = 2.0**-36  # of the leaf's own term: a smaller gain may be rounding
 SPLIT = np.dtype(
@@ -34,14 +36,14 @@ SPLIT = np.dtype(
 )
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@kernel(error_model="numpy")
 def find_split(
     sums: Any, first: int, last: int, n_plain: int, n_base: int, is_bundle: Any, G: Any, H: Any, n: Any, penalty: Any,
     min_rows: Any, variance: Any, room: Any, split: Any,
 ) -> None:  # fmt: skip
     """Write the best split at columns first .. last-1 of a leaf with the sums G and H and n rows.
 
-    `variance` is that of a gradient for each unit of H, `room` float64 (3, 64). Without a split of positive gain
+    `variance` is that of a gradient for each unit of H, `room` int64 (ROOM,). Without a split of positive gain
     split.column is -1.
     """
     split.gain, split.column, split.mask = 0.0, -1, np.uint64(0)
@@ -51,79 +53,79 @@ def find_split(
     least = max(1.0, total_h * min_rows / n)
     base = total_g * total_g / (total_h + penalty)
     best, best_column = base + base * NOISE, -1
-    for j in range(first, last):
-        if n_plain <= j < n_base:
-            top = find_subset(sums, j, total_g, total_h, n, penalty, least, variance, room)[0]
-        else:
-            top = _fill_qualities(sums, j, n_base, is_bundle, total_g, total_h, penalty, least, room)
-        if top > best:
-            best, best_column = top, j
+    # What is written number by number can only be read several at a time when it has reached the cache.
+    for column in range(first, last, COLUMNS_AT_A_TIME):
+        end = min(column + COLUMNS_AT_A_TIME, last)
+        for j in range(column, end):
+            _fill_packed(sums, j, j < n_base and is_bundle[j], room, (j - column) * N_BINS)
+        for j in range(column, end):
+            if n_plain <= j < n_base:
+                top = find_subset(sums, j, total_g, total_h, n, penalty, least, variance)[0]
+                if top > best:
+                    best, best_column = top, j
+                continue
+            at = (j - column) * N_BINS
+            missing = np.int64(0) if j < n_base and is_bundle[j] else sums[j * N_BINS]
+            top = _best_quality(room, at, j < n_base, np.int64(0), total_g, total_h, penalty, least)
+            if missing != 0:
+                top = max(top, _best_quality(room, at, j < n_base, missing, total_g, total_h, penalty, least))
+            if top > best:
+                best, best_column = top, j
     if best_column < 0:
         return
     split.gain, split.column = best - base, best_column
     if n_plain <= best_column < n_base:
-        _, split.mask, split.left_g, split.left_h = find_subset(
-            sums, best_column, total_g, total_h, n, penalty, least, variance, room
-        )
+        found = find_subset(sums, best_column, total_g, total_h, n, penalty, least, variance)
+        _, split.mask, split.left_g, split.left_h = found
         split.bin, split.missing_right = 0, np.int64(split.mask & np.uint64(1) == 0)
         return
-    _fill_qualities(sums, best_column, n_base, is_bundle, total_g, total_h, penalty, least, room)
-    _set_bin(sums, best_column, best_column < n_base and is_bundle[best_column], total_g, total_h, best, room, split)
+    bundle = best_column < n_base and is_bundle[best_column]
+    _fill_packed(sums, best_column, bundle, room, 0)
+    missing = np.int64(0) if bundle else sums[best_column * N_BINS]
+    _set_bin(room, missing, bundle, total_g, total_h, penalty, least, best, split)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _fill_qualities(
-    sums: Any, column: int, n_base: int, is_bundle: Any, G: Any, H: Any, penalty: Any, least: Any, room: Any
-) -> Any:
-    """Fill room[0] with the qualities of a column's bins, room[1] with those where missing values go left.
-
-    Returns the largest. The loops have no branches, so that several bins are computed at a time.
-    """
-    at = column * N_BINS
-    n_bins = N_BINS if column < n_base else PROJECTION_BINS
-    packed = room[2].view(np.int64)
-    missing = sums[at]
-    if column < n_base and is_bundle[column]:
-        for b in range(1, N_BINS):
-            packed[b] = sums[at + b]
-        missing = np.int64(0)
-    else:
-        prefix = np.int64(0)
-        for b in range(1, n_bins):
-            prefix += sums[at + b]
-            packed[b] = prefix
-    right = room[0]
-    for b in range(1, n_bins):
-        right[b] = quality(np.float64(sum_of_g(packed[b])), np.float64(sum_of_h(packed[b])), G, H, penalty, least)
-    top = 0.0
-    for b in range(1, n_bins):
-        top = max(top, right[b])
-    left = room[1]
-    if missing == 0:
-        left[:] = 0.0
-        return top
-    for b in range(1, n_bins):
-        with_missing = packed[b] + missing
-        left[b] = quality(np.float64(sum_of_g(with_missing)), np.float64(sum_of_h(with_missing)), G, H, penalty, least)
-    for b in range(1, n_bins):
-        top = max(top, left[b])
-    return top
+@inlined()
+def _fill_packed(sums: Any, column: Any, bundle: Any, room: Any, at: Any) -> None:
+    """room[at + b - 1] = the sums of a side of the split at bin b, without missing values."""
+    source, target, prefix = np.uint64(column * N_BINS + 1), np.uint64(at), np.int64(0)
+    for k in range(np.uint64(LAST)):
+        prefix = sums[source + k] + (np.int64(0) if bundle else prefix)
+        room[target + k] = prefix
+    room[at + LAST] = 0  # no split: nothing is on one side
 
 
-@numba.njit(cache=True, nogil=True)
-def _set_bin(sums: Any, column: int, bundle: bool, G: Any, H: Any, best: Any, room: Any, split: Any) -> None:
+@inlined()
+def _best_quality(room: Any, at: Any, of_base: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
+    # Numbers of bins that are known when this is compiled leave no rest that is computed one by one.
+    if of_base:
+        return _best_of(room, at, N_BINS, missing, G, H, penalty, least)
+    return _best_of(room, at, PROJECTION_BINS, missing, G, H, penalty, least)
+
+
+@inlined()
+def _best_of(room: Any, at: Any, count: Any, missing: Any, G: Any, H: Any, penalty: Any, least: Any) -> Any:
+    # None is negative, so the largest has the largest bits; integers are compared several at a time, floats are not.
+    first, top = np.uint64(at), np.int64(0)
+    for k in range(np.uint64(count)):
+        top = max(top, np.float64(quality(room[first + k] + missing, G, H, penalty, least)).view(np.int64))
+    return np.int64(top).view(np.float64)
+
+
+@kernel(error_model="numpy")
+def _set_bin(
+    packed: Any, missing: Any, bundle: bool, G: Any, H: Any, penalty: Any, least: Any, best: Any, split: Any
+) -> None:
     """Write the first bin whose quality is `best`, missing values to the right before to the left."""
-    b = 1
-    while room[0, b] != best and room[1, b] != best:
-        b += 1
-    found = room[2].view(np.int64)[b]
-    missing = sums[column * N_BINS]
-    with_missing_right = room[0, b] == best
+    k, right = 0, True
+    while True:
+        right = quality(packed[k], G, H, penalty, least) == best
+        if right or (missing != 0 and quality(packed[k] + missing, G, H, penalty, least) == best):
+            break
+        k += 1
+    left = packed[k] if right else packed[k] + missing
+    g, h = sum_of_g(left), sum_of_h(left)
     if bundle:
-        g, h = np.int64(G) - sum_of_g(found), np.int64(H) - sum_of_h(found)
-    else:
-        left = found if with_missing_right else found + missing
-        g, h = sum_of_g(left), sum_of_h(left)
-    never = bundle or missing == 0
-    split.bin, split.left_g, split.left_h = b, g, h
-    split.missing_right = np.int64(np.int64(H) - h > h if never else with_missing_right)
+        g, h = np.int64(G) - g, np.int64(H) - h
+    split.bin, split.left_g, split.left_h = k + 1, g, h
+    split.missing_right = np.int64(np.int64(H) - h > h if missing == 0 else right)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
+from gbun.trees.compiled import inlined, kernel
 from gbun.trees.gain import quality
 from gbun.trees.histogram import N_BINS
 from gbun.trees.quantise import pack_item, sum_of_g, sum_of_h
@@ -29,10 +29,8 @@ FEWEST = 4  # bins with rows, below which a subset is one bin or all but one
 ONE = np.uint64(1)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def find_subset(
-    sums: Any, column: int, G: Any, H: Any, n: Any, penalty: Any, least: Any, variance: Any, room: Any
-) -> Any:
+@kernel(error_model="numpy")
+def find_subset(sums: Any, column: int, G: Any, H: Any, n: Any, penalty: Any, least: Any, variance: Any) -> Any:
     """Return the quality of the best split, the mask of the bins that go left, and their sums g and h.
 
     The arguments are those of `find_split`, with G and H as floats. Of equal qualities one bin's counts before that of
@@ -47,20 +45,18 @@ def find_subset(
         if sums[at + b] == 0:
             empty |= ONE << np.uint64(b)
             continue
-        g, h = np.float64(sum_of_g(sums[at + b])), np.float64(sum_of_h(sums[at + b]))
-        found = quality(g, h, G, H, penalty, least)
+        found = quality(sums[at + b], G, H, penalty, least)
         if found > best:
             best, mask, left = found, ~(ONE << np.uint64(b)), -sums[at + b]
     if mask != 0:
         left += total
-    order, ratio = room[0].view(np.int64), room[1]
+    order, ratio = np.empty(N_BINS, dtype=np.int64), np.empty(N_BINS)
     k = _sort_bins(sums, at, smoothing, order, ratio)
     prefix, prefix_mask, chance = np.int64(0), np.uint64(0), CHANCE * (k - 1) * variance
     for i in range(k - 1 if k >= FEWEST else 0):
         prefix += sums[at + order[i]]
         prefix_mask |= ONE << np.uint64(order[i])
-        g, h = np.float64(sum_of_g(prefix)), np.float64(sum_of_h(prefix))
-        found = quality(g, h, G, H, penalty + smoothing, least) - chance
+        found = quality(prefix, G, H, penalty + smoothing, least) - chance
         if found > best:
             best, mask, left = found, prefix_mask, prefix
     left_g, left_h = sum_of_g(left), sum_of_h(left)
@@ -68,7 +64,7 @@ def find_subset(
     return best, (mask | empty) if heavier_left else (mask & ~empty), left_g, left_h
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def sum_squares(items: Any, first: int, last: int) -> Any:
     """Return sum q(g)^2 of items: at most 2^46, as a sum of sizes is at most 2^31 and a size 2^15."""
     total = np.int64(0)
@@ -78,7 +74,7 @@ def sum_squares(items: Any, first: int, last: int) -> Any:
     return total
 
 
-@numba.njit(forceinline=True)
+@inlined()
 def _sort_bins(sums: Any, at: Any, smoothing: Any, order: Any, ratio: Any) -> Any:
     """Write the bins that have rows to `order`, by G / (H + s), of equal ones the first; return how many there are."""
     k = 0

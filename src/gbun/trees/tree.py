@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
+from gbun.trees.compiled import kernel
 from gbun.trees.grower import GrownTree
 from gbun.trees.projections import Projections
 
@@ -17,6 +18,8 @@ DTYPES = {
 }  # fmt: skip
 
 ALL_BINS = np.uint64(2**64 - 1)
+NO_COLUMNS, NO_NUMBERS = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
+NO_PROJECTIONS = Projections(NO_COLUMNS, NO_COLUMNS, NO_NUMBERS.reshape(0, 2), NO_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -99,17 +102,6 @@ class Tree:
         if not (np.all(later | (children < 0)) and (each_node or not N) and each_leaf):
             raise ValueError("a tree's nodes and leaves are not each the child of one earlier node")
 
-    @property
-    def depth(self) -> int:
-        """The most nodes on the way to a leaf."""
-        level, deepest = np.ones(self.n_leaves - 1, dtype=np.int64), 0
-        for node, (left, right) in enumerate(zip(self.left.tolist(), self.right.tolist(), strict=True)):
-            deepest = max(deepest, int(level[node]))
-            for child in (left, right):
-                if child >= 0:
-                    level[child] = level[node] + 1
-        return deepest
-
 
 def to_tree(
     grown: GrownTree, raw_column: IntArray, raw_threshold: FloatArray, projections: Projections | None = None
@@ -118,21 +110,32 @@ def to_tree(
 
     `raw_column` and `raw_threshold`, (c, 64), are those of `HistogramColumns.raw_splits`; pages of categories follow.
     """
-    nodes, N, n_base = grown.nodes, grown.n_leaves - 1, len(raw_column)
-    projected = nodes["column"] >= n_base
-    j, b = np.where(projected, 0, nodes["column"]), nodes["bin"]
-    column, threshold = np.zeros(N, dtype=np.int32), np.zeros(N, dtype=np.float32)
-    other, weight = np.full(N, -1, dtype=np.int32), np.zeros((N, 2), dtype=np.float32)
-    offset = np.zeros(N, dtype=np.float32)
-    plain = ~projected
-    subset = nodes["mask"] != 0
-    column[plain], threshold[plain] = raw_column[j[plain], b[plain]], raw_threshold[j[plain], b[plain]]
-    if projections is not None and projected.any():
-        p = nodes["column"][projected] - n_base
-        column[projected], other[projected] = projections.column[p], projections.other[p]
-        weight[projected], offset[projected] = projections.weight[p], projections.offset[p]
-        threshold[projected] = b[projected]
-    return Tree(
-        column, other, weight, offset, threshold, plain & (nodes["missing_right"] != 0), nodes["left"].copy(),
-        nodes["right"].copy(), nodes["gain"].copy(), grown.n_leaves, nodes["mask"].copy() if subset.any() else None,
-    )  # fmt: skip
+    drawn = NO_PROJECTIONS if projections is None else projections
+    N = grown.n_leaves - 1
+    shapes = {"weight": (N, 2)}
+    arrays: dict[str, Any] = {name: np.empty(shapes.get(name, N), dtype) for name, dtype in DTYPES.items()}
+    _translate(
+        grown.nodes, raw_column, raw_threshold, drawn.column, drawn.other, drawn.weight, drawn.offset, *arrays.values()
+    )
+    mask = grown.nodes["mask"]
+    return Tree(**arrays, n_leaves=grown.n_leaves, mask=mask.copy() if mask.any() else None)
+
+
+@kernel()
+def _translate(
+    nodes: Any, raw_column: Any, raw_threshold: Any, first: Any, second: Any, weights: Any, offsets: Any, column: Any,
+    other: Any, weight: Any, offset: Any, threshold: Any, missing_right: Any, left: Any, right: Any, gain: Any,
+) -> None:  # fmt: skip
+    for k in range(len(nodes)):
+        node = nodes[k]
+        j, b = node.column, node.bin
+        if j < len(raw_column):
+            column[k], other[k], threshold[k] = raw_column[j, b], -1, raw_threshold[j, b]
+            weight[k, 0] = weight[k, 1] = offset[k] = np.float32(0.0)
+            missing_right[k] = node.missing_right != 0
+        else:
+            p = j - len(raw_column)
+            column[k], other[k], threshold[k] = first[p], second[p], b
+            weight[k, 0], weight[k, 1], offset[k] = weights[p, 0], weights[p, 1], offsets[p]
+            missing_right[k] = False
+        left[k], right[k], gain[k] = node.left, node.right, node.gain

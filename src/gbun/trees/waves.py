@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from gbun.trees.compiled import inlined, kernel
 from gbun.trees.histogram import N_BINS, add_histogram, count_items, sum_items
-from gbun.trees.quantise import make_items, sum_of_g, sum_of_h
-from gbun.trees.splitter import SPLIT, find_split
+from gbun.trees.quantise import make_items, sum_exactly, sum_of_g, sum_of_h
+from gbun.trees.splitter import ROOM, SPLIT, find_split
 from gbun.trees.subsets import sum_squares
 
 ROWS_AT_A_TIME = 1024  # quantised, and added to the root's histogram while they are in the cache
@@ -64,6 +64,7 @@ class Memory(NamedTuple):
     totals: Any  # int64 (parts,): the root's sums
     squares: Any  # int64 (parts,): sum g^2 of the root, where there are categories
     variance: Any  # float64 (parts,): sum g^2 / sum h, each thread's copy
+    fine_totals: Any  # float64 (parts,): sums of h on a finer scale, whole numbers; of which the penalty is a share
     leaves: Any  # LEAF (parts, leaves)
     splits: Any  # SPLIT (parts, 2 leaves of a wave)
     order: Any  # int64 (parts, leaves): the leaves that a wave splits
@@ -71,39 +72,43 @@ class Memory(NamedTuple):
     leaf_of_row: Any
 
 
-@numba.njit(cache=True, nogil=True)
-def begin(memory: Any, g: Any, h: Any, scale_g: Any, scale_h: Any, part: int, first: int, last: int) -> None:
-    """Quantise the rows of a shard and sum the root's histogram."""
+@kernel()
+def begin(
+    memory: Any, g: Any, h: Any, scale_g: Any, scale_h: Any, fine: float, part: int, first: int, last: int
+) -> None:
+    """Quantise the rows of a shard and sum the root's histogram; h also on a `fine` scale, unless that is 0."""
     root = memory.leaves[part, 0]
     root.first, root.last, root.slot, root.parent, root.side = first, last, 0, -1, 0
     sums = _own_sums(memory, part, 0, 0)
     sums[:] = 0
-    total, n = np.int64(0), np.int64(0)
+    total, n, fine_total = np.int64(0), np.int64(0), 0.0
     for row in range(first, last, ROWS_AT_A_TIME):
         end = min(last, row + ROWS_AT_A_TIME)
         make_items(g, h, scale_g, scale_h, row, end, memory.items)
         _add_histograms(memory, row, end, sums)
         total += sum_items(memory.items, row, end)
         n += count_items(memory.items, row, end)
-    memory.totals[part], memory.counts[part, 0] = total, n
-    if memory.n_plain < len(memory.base.columns):
-        memory.squares[part] = sum_squares(memory.items, first, last)
+        if fine > 0.0:
+            fine_total += sum_exactly(h, fine, row, end)
+    memory.totals[part], memory.fine_totals[part], memory.counts[part, 0] = total, fine_total, n
+    has_categories = memory.n_plain < len(memory.base.columns)
+    memory.squares[part] = sum_squares(memory.items, first, last) if has_categories else np.int64(0)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def set_root(memory: Any, part: int, total: Any, squares: Any) -> None:
     root = memory.leaves[part, 0]
     root.G, root.H = sum_of_g(total), sum_of_h(total)
     memory.variance[part] = squares / max(1, root.H)
 
 
-@numba.njit(forceinline=True)
+@inlined()
 def _own_sums(memory: Any, part: Any, number: Any, slot: Any) -> Any:
     # One thread alone sums where the histogram will be.
     return memory.parts[part, number] if len(memory.parts) else memory.histograms[slot]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _add_histograms(memory: Any, first: int, last: int, sums: Any) -> None:
     base, projections = memory.base, memory.projections
     n_base, n_projections = len(base.columns), len(projections.columns)
@@ -114,22 +119,22 @@ def _add_histograms(memory: Any, first: int, last: int, sums: Any) -> None:
         add_histogram(memory.items, first, last, projections.words, projections.stride, n_projections, own)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def choose(memory: Any, part: int, n_leaves: int, most_leaves: int) -> int:
     """Write the leaves of the next wave to `order`, the best first; return how many there are."""
-    leaves = memory.leaves[part]
-    gains = np.empty(n_leaves, dtype=np.float64)
-    able = 0
+    leaves, order, able = memory.leaves[part], memory.order[part], 0
     for k in range(n_leaves):
-        gains[k] = -leaves[k].gain
-        able += leaves[k].gain > 0.0
-    count = min((able + 1) // 2, most_leaves - n_leaves)
-    if count > 0:
-        memory.order[part, :count] = np.argsort(gains, kind="mergesort")[:count]  # of equal gains the first leaf
-    return count
+        gain, at = leaves[k].gain, able
+        if gain > 0.0:
+            while at > 0 and leaves[order[at - 1]].gain < gain:  # of equal gains the first leaf
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = k
+            able += 1
+    return min((able + 1) // 2, most_leaves - n_leaves)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def move(memory: Any, part: int, n_leaves: int, count: int, most_leaves: int, gain_unit: float) -> None:
     """Split the `count` leaves of a wave: rows of the shard, records of leaves, nodes, smaller children's histograms.
 
@@ -157,7 +162,7 @@ def move(memory: Any, part: int, n_leaves: int, count: int, most_leaves: int, ga
             memory.counts[part, i] = count_items(memory.items, small.first, small.last)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _add_node(nodes: Any, number: int, leaf: Any, left: int, right: int, gain_unit: float) -> None:
     node = nodes[number]
     node.column, node.bin, node.missing_right, node.mask = leaf.column, leaf.bin, leaf.missing_right, leaf.mask
@@ -169,7 +174,7 @@ def _add_node(nodes: Any, number: int, leaf: Any, left: int, right: int, gain_un
             nodes[leaf.parent].right = number
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _divide(memory: Any, first: int, last: int, split: Any) -> Any:
     """Move the items that go left before the others, both in their order; return where the others begin.
 
@@ -200,7 +205,7 @@ def _divide(memory: Any, first: int, last: int, split: Any) -> Any:
     return middle
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def search(
     memory: Any, part: int, n_parts: int, n_leaves: int, count: int, first: int, last: int, penalty: Any, min_rows: Any
 ) -> None:
@@ -209,21 +214,23 @@ def search(
     `n_parts` parts are summed, none where a single thread has summed in place. count = 0: of the root.
     """
     at, end = first * N_BINS, last * N_BINS
-    room = np.empty((3, N_BINS), dtype=np.float64)
+    room = np.empty(ROOM, dtype=np.int64)
     for i in range(max(1, count)):
         k, new = (memory.order[part, i], n_leaves + i) if count else (0, 0)
         leaf, other = memory.leaves[part, k], memory.leaves[part, new]
         sums = memory.histograms[new, at:end]
         for p in range(n_parts):
-            if p == 0:
-                sums[:] = memory.parts[p, i, at:end]
-            else:
-                sums += memory.parts[p, i, at:end]
+            _add(sums, memory.parts[p, i, at:end], np.int64(p > 0), np.int64(1))
         n = np.int64(0)
         for p in range(len(memory.counts)):
             n += memory.counts[p, i]
         if count:
-            memory.histograms[leaf.slot if leaf.slot != new else other.slot, at:end] -= sums
+            _add(
+                memory.histograms[leaf.slot if leaf.slot != new else other.slot, at:end],
+                sums,
+                np.int64(1),
+                np.int64(-1),
+            )
             rest = leaf.n - n  # it still is the parent's
             leaf.n, other.n = (n, rest) if leaf.slot == new else (rest, n)
             _search_leaf(memory, part, other, first, last, penalty, min_rows, room, 2 * i + 1)
@@ -232,7 +239,14 @@ def search(
         _search_leaf(memory, part, leaf, first, last, penalty, min_rows, room, 2 * i)
 
 
-@numba.njit(forceinline=True)
+@inlined()
+def _add(sums: Any, others: Any, own: Any, sign: Any) -> None:
+    """sums = own sums + sign others: a loop, as expressions of arrays are computed number by number."""
+    for k in range(np.uint64(len(sums))):
+        sums[k] = own * sums[k] + sign * others[k]
+
+
+@inlined()
 def _search_leaf(
     memory: Any, part: Any, leaf: Any, first: Any, last: Any, penalty: Any, min_rows: Any, room: Any, number: Any
 ) -> None:
@@ -242,7 +256,7 @@ def _search_leaf(
     find_split(sums, first, last, *sizes, memory.is_bundle, *total, penalty, min_rows, variance, room, split)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def settle(memory: Any, part: int, n_parts: int, n_leaves: int, count: int) -> None:
     """Give each new leaf the best of the splits that `n_parts` threads have found in their columns."""
     for i in range(max(1, count)):
@@ -251,7 +265,7 @@ def settle(memory: Any, part: int, n_parts: int, n_leaves: int, count: int) -> N
             _take_best(memory, n_parts, 2 * i + 1, memory.leaves[part, n_leaves + i])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _take_best(memory: Any, n_parts: int, number: int, leaf: Any) -> None:
     leaf.gain, leaf.column = 0.0, -1
     for p in range(n_parts):
@@ -262,7 +276,7 @@ def _take_best(memory: Any, n_parts: int, number: int, leaf: Any) -> None:
             leaf.mask = split.mask
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def mark_rows(memory: Any, part: int, n_leaves: int) -> None:
     """Write the leaf of each row of a shard."""
     half = np.uint64(32)
