@@ -272,7 +272,7 @@ def _grow_wave_by_wave(
     n, columns = len(g), len(memory.base.columns) + len(memory.projections.columns)
     rows = [(n * p // len(parts), n * (p + 1) // len(parts)) for p in parts]
     own = [(columns * p // len(parts), columns * (p + 1) // len(parts)) for p in parts]
-    e_g, e_h = _common_exponents(threads, g, h, rows, reduce)
+    e_g, e_h = common_exponents(threads, g, h, rows, reduce)
     scales = np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h))
     penalty, gain_unit = penalty * math.ldexp(1.0, e_h), math.ldexp(1.0, e_h - 2 * e_g)
     threads.run(lambda p: begin(memory, g, h, *scales, p, *rows[p]), parts)
@@ -305,7 +305,7 @@ def _move(memory: Memory, wave: tuple[int, int, int, float], part: int) -> None:
     move(memory, part, *wave)
 
 
-def _common_exponents(
+def common_exponents(
     threads: ThreadPool, g: FloatArray, h: FloatArray, rows: list[tuple[int, int]], reduce: Reduce
 ) -> tuple[int, int]:
     sizes = np.zeros((len(rows), 2, N_SIZES), dtype=np.int64)

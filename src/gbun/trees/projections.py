@@ -98,16 +98,21 @@ def column_statistics(bins: ColumnBins) -> ColumnStatistics:
     return ColumnStatistics(mean, deviation, mean.astype(np.float32), np.flatnonzero(usable))
 
 
-def draw_projections(seed: int, t: int, n_projections: int, statistics: ColumnStatistics) -> Projections:
-    """Draw the projections of tree t; none if fewer than two columns are usable."""
+def draw_projections(
+    seed: int, t: int, n_projections: int, statistics: ColumnStatistics, preferred: IntArray | None = None
+) -> Projections:
+    """Draw the projections of tree t; none if fewer than two columns are usable.
+
+    Every second one is of two `preferred` columns, if at least two of them are usable.
+    """
     usable = statistics.usable
     p = n_projections if len(usable) > 1 else 0
     key = mix_bits(mix_bits(np.array([seed], dtype=np.uint64)) + np.uint64(t))
     hashes = mix_bits(mix_bits(key + np.arange(p, dtype=np.uint64))[:, None] + np.arange(4, dtype=np.uint64))
-    first = _below(hashes[:, 0], len(usable))
-    second = _below(hashes[:, 1], len(usable) - 1)
-    second += second >= first  # another one
-    columns = usable[np.stack([first, second], axis=1)] if p else np.zeros((0, 2), dtype=np.int64)
+    columns = _draw_pairs(hashes, usable) if p else np.zeros((0, 2), dtype=np.int64)
+    preferred = usable[:0] if preferred is None else np.intersect1d(preferred, usable)
+    if len(preferred) > 1:
+        columns[::2] = _draw_pairs(hashes[::2], preferred)
     drawn = ((hashes[:, 2:] >> np.uint64(11)) + 0.5) * 2.0**-52 - 1.0  # never 0
     spread = RANGE * np.sqrt(drawn[:, 0] * drawn[:, 0] + drawn[:, 1] * drawn[:, 1])
     factor = PROJECTION_BINS / 2 / spread[:, None] / statistics.deviation[columns]
@@ -115,6 +120,14 @@ def draw_projections(seed: int, t: int, n_projections: int, statistics: ColumnSt
     shift = weight.astype(np.float64) * statistics.mean[columns]
     offset = (PROJECTION_BINS / 2 - (shift[:, 0] + shift[:, 1])).astype(np.float32)
     return Projections(columns[:, 0].astype(np.int32), columns[:, 1].astype(np.int32), weight, offset)
+
+
+def _draw_pairs(hashes: IntArray, columns: IntArray) -> IntArray:
+    """Draw two different columns by the first two of each row of hashes."""
+    first = _below(hashes[:, 0], len(columns))
+    second = _below(hashes[:, 1], len(columns) - 1)
+    second += second >= first  # another one
+    return np.asarray(columns[np.stack([first, second], axis=1)])
 
 
 def _below(hashes: IntArray, n: int) -> IntArray:
