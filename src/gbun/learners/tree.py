@@ -61,6 +61,7 @@ NODES = {  # the arrays of a tree's inner nodes: dtype, and numbers of each node
 N_CANDIDATES = 64  # where a model file does not say it
 ROWS_AT_A_TIME = 2**14
 HISTOGRAM_BYTES = 8 * 64  # of a column of a leaf
+COLUMN_BYTES = 40 * 64  # cut points of a column, rows and mean of each bin, and what its splits are called in a tree
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,16 @@ class TreeLearner(Learner[TreePartition]):
         # bins by row and by column, or those of a sample; columns of projections, items and spare ones, leaves; g and h
         bins = (2 * m if c == m else m + 2 * c) + 2 * p
         of_row = bins + 16 + (4 * m if p else 0) + 20 + 8 * n_scores + (8 if n_scores > 1 else 0)
-        return of_row * n_rows + 3 * HISTOGRAM_BYTES * self.n_leaves * (c + p)
+        return of_row * n_rows + 3 * HISTOGRAM_BYTES * self.n_leaves * (c + p) + COLUMN_BYTES * m
 
     def begin(self, rows: LearnerRows, collective: Collective) -> TreeFitter:
         return TreeFitter(self, rows, collective)
 
     def parameters(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.n_candidates == N_CANDIDATES:  # as files were before there was another number
+            del parameters["n_candidates"]
+        return parameters
 
     @classmethod
     def from_parameters(cls, parameters: Any, n_columns: int | None) -> TreeLearner:
