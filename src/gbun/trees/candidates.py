@@ -30,7 +30,7 @@ from gbun.trees.tree import Tree
 
 DECAY = 0.95
 ROWS_AT_A_TIME = 2**16
-TILE_ROWS = 2048  # whose bins stay in the second cache
+TILE_ROWS = 1024  # whose bins stay in the second cache
 
 
 class ColumnGuide:
@@ -181,7 +181,9 @@ def _gather(columns: Any, chosen: Any, by_row: Any, by_column: Any) -> None:
     for first in range(0, n, TILE_ROWS):
         last = min(first + TILE_ROWS, n)
         for k in range(len(chosen)):
-            source = columns[chosen[k], first:last]
-            bins[k, : last - first] = source
-            by_column[k, first:last] = source
+            source, in_tile, in_column = columns[chosen[k]], bins[k], by_column[k]
+            for i in range(np.uint64(last - first)):
+                b = source[np.uint64(first) + i]
+                in_tile[i] = b
+                in_column[np.uint64(first) + i] = b
         transpose_rows(tile, by_row[first:last])
