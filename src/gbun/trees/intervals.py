@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -140,9 +141,13 @@ class Intervals:
             middle = (low + high) / 2
         means = np.full(N_BINS, np.nan)
         finite = np.isfinite(middle)
-        for b in np.unique(bins[finite]):
-            of_bin = finite & (bins == b)
-            means[b] = math.fsum(middle[of_bin] * self.count[of_bin]) / int(self.count[of_bin].sum())
+        bins, count, sums = bins[finite], self.count[finite], (middle[finite] * self.count[finite]).tolist()
+        starts = np.flatnonzero(np.diff(bins, prepend=-1))  # intervals ascend, and so do their bins
+        totals = np.add.reduceat(count, starts) if len(starts) else starts
+        ends = pairwise([*starts.tolist(), len(bins)])
+        means[bins[starts]] = [
+            math.fsum(sums[first:last]) / n for (first, last), n in zip(ends, totals.tolist(), strict=True)
+        ]
         return counts, means
 
 
