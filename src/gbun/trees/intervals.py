@@ -110,11 +110,13 @@ class Intervals:
         if n_inexact == 0:  # the key of a negative number has the complement of its bits
             first = np.where(first < KEY_OF_ZERO, first + width - 1, first)
             width = np.ones_like(width)
+        kept = np.ones(len(self.first), dtype=bool)
+        kept[chosen] = False
         first, width, count = (
-            np.concatenate([np.delete(own, chosen), new])
+            np.concatenate([own[kept], new])
             for own, new in ((self.first, first), (self.width, width), (self.count, count))
         )
-        order = np.argsort(first)
+        order = np.argsort(first, kind="stable")  # two ascending runs, which it merges
         self.first, self.width, self.count = first[order], width[order], count[order]
 
     def edges(self) -> FloatArray:
