@@ -129,3 +129,18 @@ def test_any_division_gives_the_same_draws(size):
     for found in in_threads(size, work):
         for name in ("column", "other", "weight", "offset"):
             np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+
+
+def test_every_second_projection_is_of_preferred_columns():
+    statistics = statistics_of(mixed_columns(3000))
+    usable = statistics.usable
+    plain, preferred = draw_projections(5, 3, 24, statistics), usable[[-1, 2, 0]]
+    drawn = draw_projections(5, 3, 24, statistics, np.append(preferred, 10**6))  # the last one is not usable
+    pairs = np.stack([drawn.column, drawn.other])
+    assert np.isin(pairs[:, ::2], preferred).all()
+    assert (pairs[0] != pairs[1]).all()
+    assert len(np.unique(pairs[:, ::2])) == 3
+    for name, values in vars(plain).items():
+        np.testing.assert_array_equal(getattr(drawn, name)[1::2], values[1::2])
+        one = draw_projections(5, 3, 24, statistics, preferred[:1])  # too few
+        np.testing.assert_array_equal(getattr(one, name), values)
