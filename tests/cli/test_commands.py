@@ -157,14 +157,15 @@ def test_every_parameter_reaches_the_training(call, tmp_path):
         "linear_l2": 0.5, "linear_bits": 12, "refit": False, "device": "torch:cpu", "tf32": True,
         "learner": "network", "temperature_doublings": 2,
     }  # fmt: skip
-    of_trees = {"learner": "tree", "n_leaves": 7, "min_leaf_rows": 3, "n_projections": 4, "n_estimators": 2}
+    of_trees = {"learner": "tree", "n_leaves": 7, "min_leaf_rows": 3, "n_projections": 4, "n_candidates": 9}
+    of_trees |= {"n_estimators": 2}
     options = [text for name, value in of_trees.items() for text in (option_name(name), value)]
     call("train", "train.npz", "--model", tmp_path / "t.gbun", *options)
     assert of_trees.items() <= dict(gbun.load_model(tmp_path / "t.gbun").description.parameters).items()
     assert set(given) | set(of_trees) == {f.name for f in parameter_fields()}, "a new parameter belongs into this test"
     options = [text for name, value in given.items() for text in (option_name(name), value)]
     call("train", "train.npz", "--model", tmp_path / "m.gbun", *options)
-    defaults = {"n_leaves": None, "min_leaf_rows": 5, "n_projections": 24}
+    defaults = {"n_leaves": None, "min_leaf_rows": 5, "n_projections": 24, "n_candidates": 64}
     assert dict(gbun.load_model(tmp_path / "m.gbun").description.parameters) == given | defaults
     found = json.loads(call("inspect", tmp_path / "m.gbun", "--json").out)
     assert found["parameters"] == given

@@ -42,15 +42,15 @@ class BinnedRows:
     by_column: IntArray
 
 
-def allocate_binned_rows(n: int, n_columns: int) -> BinnedRows:
-    """Return arrays of the right shapes and addresses, not initialised."""
-    width = -(-n_columns // 8) * 8
+def allocate_binned_rows(n: int, n_columns: int, has_rows: bool = True) -> BinnedRows:
+    """Return arrays of the right shapes and addresses, not initialised; unless it `has_rows` the width is 0."""
+    width = -(-n_columns // 8) * 8 if has_rows else 0
     by_row = allocate_aligned(n * width, np.uint8).reshape(n, width)
     return BinnedRows(by_row, allocate_aligned(n_columns * n, np.uint8).reshape(n_columns, n))
 
 
-def bin_rows(X: FloatArray, columns: HistogramColumns, threads: ThreadPool) -> BinnedRows:
-    """Replace the values of rows by the bins of histogram columns.
+def bin_rows(X: FloatArray, columns: HistogramColumns, threads: ThreadPool, has_rows: bool = True) -> BinnedRows:
+    """Replace the values of rows by the bins of histogram columns, by column only unless it `has_rows`.
 
     >>> from gbun.trees.binning import fit_bins
     >>> from gbun.trees.bundling import single_columns
@@ -62,7 +62,7 @@ def bin_rows(X: FloatArray, columns: HistogramColumns, threads: ThreadPool) -> B
     >>> rows.by_row.shape
     (3, 8)
     """
-    binned = allocate_binned_rows(len(X), len(columns))
+    binned = allocate_binned_rows(len(X), len(columns), has_rows)
     edges = np.full((len(columns.bins.n_edges), N_BINS), NO_EDGE, dtype=np.int32)
     held = columns.bins.edges < np.inf
     edges[:, 1:-1][held] = ordered(columns.bins.edges[held])
@@ -70,7 +70,7 @@ def bin_rows(X: FloatArray, columns: HistogramColumns, threads: ThreadPool) -> B
 
     def work(block: slice) -> None:
         read = read_block(X, block)
-        tile = np.zeros((binned.by_row.shape[1], -(-read.n_rows // 8)), dtype=np.uint64)  # eight rows a word
+        tile = np.zeros((-(-len(columns) // 8) * 8, -(-read.n_rows // 8)), dtype=np.uint64)  # eight rows a word
         bits = read.values.view(np.uint32)
         _bin_block(bits, *read[1:4], columns.members, columns.n_members, edges, tile)
         write_tile(tile, binned.by_row[block], binned.by_column[:, block])
