@@ -295,7 +295,8 @@ def test_callbacks_see_the_trial_only_if_they_ask_for_it():
 def test_a_schedule_holds_in_the_trial_and_after_it():
     X, y = data()
     wanted = gbun.train(QUICK, (X, y))
-    assert_same_model(gbun.train({"n_neurons": 16}, (X, y), callbacks=[LearningRateSchedule(lambda t: 0.5)]), wanted)
+    slower = {**QUICK, "learning_rate": 0.1}
+    assert_same_model(gbun.train(slower, (X, y), callbacks=[LearningRateSchedule(lambda t: 0.5)]), wanted)
     falling = [LearningRateSchedule(lambda t: 0.5 * 0.8**t)]
     found = gbun.train(QUICK, (X, y), callbacks=falling)
     assert_same_model(found, gbun.train(QUICK, (X, y), found.n_rounds, callbacks=falling))
