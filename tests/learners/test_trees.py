@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -155,6 +156,26 @@ def test_prediction_is_that_of_training_and_of_each_row(kind):
     np.testing.assert_array_equal(found, seen[-1])
     np.testing.assert_array_equal([model.decision_function(X[i : i + 1])[0] for i in range(40)], found[:40])
     np.testing.assert_array_equal(list(model.staged_decision_function(X))[-1], found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_prediction_keeps_is_not_pickled(kind):
+    model = train(kind, rounds=9)
+    size, score = len(pickle.dumps(model)), model.decision_function(X)
+    assert all(run.packed is not None for run in model.ensemble.runs if run[0].partition.n_trees)
+    assert model.ensemble.runs[0] is model.ensemble.runs[0]
+    assert len(pickle.dumps(model)) == size
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.decision_function(X), score)
+    assert again.to_bytes() == model.to_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_one_by_one_give_the_scores_of_all(kind):
+    model = train(kind, "softmax", rounds=9)
+    *_, last = model.staged_decision_function(X, n_jobs=1)
+    np.testing.assert_array_equal(last, model.decision_function(X))
+    np.testing.assert_array_equal(model.decision_function(X, n_rounds=5), list(model.staged_decision_function(X))[5])
 
 
 def test_missing_values_are_learnt(tmp_path):
