@@ -87,7 +87,7 @@ class Training:
 
     @property
     def fitter(self) -> RoundFitter:
-        """The learner at work on these rows; made before the first round that is not pipelined."""
+        """The learner at work on these rows; it begins at the scores of the start, unless rounds are pipelined."""
         if self._fitter is None:  # no cached_property: before Python 3.12 its lock would be held while workers meet
             self._fitter = self.learner.begin(self.rows, self.collective)
         return self._fitter
@@ -159,6 +159,7 @@ class Training:
     def restart(self) -> None:
         """Bring all scores back to the start."""
         self.rows.restart()
+        self.fitter.restart()
         for evaluation in self.evaluations:
             evaluation.rows.restart()
         self.mean_curvature = None
@@ -170,7 +171,9 @@ class Training:
         self.take_rounds(self.steps)
 
     def take_rounds(self, steps: Sequence[Step]) -> None:
-        """Bring the scores of the training rows to where these rounds left them."""
+        """Bring the scores of the training rows, and the learner, to where these rounds left them."""
+        if steps and not self.learner.data_independent:
+            self.fitter.take_rounds([step.partition for step in steps])  # it begins at the scores of the start
         self.rows.add_rounds(steps[:-1])
         if steps and not self.setup.sample.is_complete:
             self.update_mean_curvature()  # at the beginning of the last round: the next one's sample depends on it

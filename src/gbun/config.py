@@ -109,6 +109,12 @@ class Parameters:
         Interval(0, 256, integral=True),
         "How many random projections of two standardised columns a tree may split on, beside the columns themselves.",
     )
+    n_candidates: int = parameter(
+        64,
+        Interval(2, UNBOUNDED, integral=True),
+        "Where there are more columns, a tree looks at so many of them: half are those from which earlier trees gained "
+        "most, half come in turn. Columns of zeros and ones that are never one together count as one.",
+    )
     learning_rate: float = parameter(
         0.1, Interval(0, 1, "right"), "Shrinkage: the fraction of each round's head that is added to the scores."
     )

@@ -254,6 +254,7 @@ def make_tree_learner(problem: Problem) -> TreeLearner:
         n_leaves=parameters.n_leaves or choose_n_leaves(problem.totals.n_weighted, n_scores),
         min_rows=parameters.min_leaf_rows,
         n_projections=parameters.n_projections,
+        n_candidates=parameters.n_candidates,
         reg_lambda=float(parameters.reg_lambda),
         reg_form=parameters.reg_form,
         n_categories=len(schema.categorical),
@@ -422,8 +423,8 @@ def replay(training: Training, initial: Ensemble) -> Training:
 
 
 LEARNER_PARAMETERS = (
-    "learner", "n_leaves", "min_leaf_rows", "n_projections", "n_neurons", "temperature", "temperature_doublings",
-    "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits",
+    "learner", "n_leaves", "min_leaf_rows", "n_projections", "n_candidates", "n_neurons", "temperature",
+    "temperature_doublings", "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits",
     "categorical_features",
 )  # fmt: skip
 

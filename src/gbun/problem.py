@@ -46,7 +46,7 @@ Data = Dataset | tuple[Any, ...]
 
 PARAMETERS_OF_PARTS = {
     "networks": NETWORK_PARAMETERS,
-    "trees": ("n_leaves", "min_leaf_rows", "n_projections"),
+    "trees": ("n_leaves", "min_leaf_rows", "n_projections", "n_candidates"),
 }
 DEFAULTS = Parameters()
 LOCAL_PARAMETERS = ("n_jobs", "device", "tf32", "memory_budget", "network", "verbose", "random_state")

@@ -157,8 +157,8 @@ def test_every_parameter_reaches_the_training(call, tmp_path):
         "linear_l2": 0.5, "linear_bits": 12, "refit": False, "device": "torch:cpu", "tf32": True,
         "learner": "network", "temperature_doublings": 2,
     }  # fmt: skip
-    of_trees = {"learner": "tree", "n_leaves": 7, "min_leaf_rows": 3, "n_projections": 4, "n_estimators": 2}
-    of_trees["categorical_features"] = [0, 2]
+    of_trees = {"learner": "tree", "n_leaves": 7, "min_leaf_rows": 3, "n_projections": 4, "n_candidates": 9}
+    of_trees |= {"n_estimators": 2, "categorical_features": [0, 2]}
     texts = of_trees | {"categorical_features": "0, 2"}
     options = [text for name, value in texts.items() for text in (option_name(name), value)]
     call("train", "train.npz", "--model", tmp_path / "t.gbun", *options)
@@ -167,7 +167,8 @@ def test_every_parameter_reaches_the_training(call, tmp_path):
     options = [text for name, value in given.items() for text in (option_name(name), value)]
     call("train", "train.npz", "--model", tmp_path / "m.gbun", *options)
     assert gbun.load_model(tmp_path / "t.gbun").description.schema.categorical == ("0", "2")
-    defaults = {"n_leaves": None, "min_leaf_rows": 5, "n_projections": 24, "categorical_features": "from_dtype"}
+    defaults = {"n_leaves": None, "min_leaf_rows": 5, "n_projections": 24, "n_candidates": 64}
+    defaults["categorical_features"] = "from_dtype"
     assert dict(gbun.load_model(tmp_path / "m.gbun").description.parameters) == given | defaults
     found = json.loads(call("inspect", tmp_path / "m.gbun", "--json").out)
     assert found["parameters"] == given

@@ -309,3 +309,13 @@ def test_process_forked_after_a_training_trains_the_same_model():
     """No thread and no lock of a training outlives it."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_compiled_work_is_done_and_its_errors_are_raised(n_jobs):
+    done = []
+    with thread_pool(n_jobs) as pool:
+        pool.run_compiled(done.append, range(20))
+        assert sorted(done) == list(range(20))
+        with pytest.raises(ZeroDivisionError):
+            pool.run_compiled(lambda k: 1 // k, range(3))

@@ -92,6 +92,27 @@ def test_workers_with_declared_columns_of_arrays(X):
         np.testing.assert_allclose(model.predict(X), wanted.predict(X), atol=1e-9)
 
 
+def test_categories_beside_a_sample_of_many_columns(tmp_path):
+    """A tree looks at some of the other columns, and at all pages of categories."""
+    many = pd.DataFrame(np.random.default_rng(5).normal(size=(N, 20)), columns=[f"z{j}" for j in range(20)])
+    many = pd.concat([FRAME, many], axis=1)
+    settings = {"categorical_features": ["size"], "n_candidates": 4, "rounds": 40}
+    wanted = train(many, **settings)
+    assert r2(wanted, many) > 0.9
+    assert {int(c) for step in wanted.ensemble.steps for c in step.partition.tree.column} & {21, 22} == {21, 22}
+    assert_same_model(train(many, n_jobs=3, **settings), wanted)
+    owner = rng.integers(0, 3, N)
+
+    def work(collective):
+        rows = np.flatnonzero(owner == collective.rank)
+        return train(many, rows=rows, options={"collective": collective}, **settings)
+
+    for model in in_threads(3, work):
+        assert_same_model(model, wanted)
+    train(many, **settings | {"rounds": 15}).save_model(tmp_path / "m.gbun")
+    assert_same_model(train(many, **settings | {"rounds": 25}, options={"init_model": tmp_path / "m.gbun"}), wanted)
+
+
 def test_tensors_with_declared_columns():
     torch = pytest.importorskip("torch")
     wanted = train(ARRAY, categorical_features=[0, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 import gbun
 from gbun.callbacks import Callback, Checkpoint
 from gbun.collectives.threads import in_threads
+from gbun.config import Parameters
 from gbun.learners import MixedLearner, TreeLearner
-from gbun.learners.tree import choose_direction
-from tests.trainings import assert_same_model
+from gbun.learners.tree import COLUMN_BYTES, choose_direction
+from tests.trainings import assert_same_model, train_rounds
 
 KINDS = ["tree", "mixed"]
 rng = np.random.default_rng(0)
@@ -58,19 +60,21 @@ def test_every_objective_is_learnt(kind, objective):
     assert loss[0] < 0.9 * loss[1]
 
 
+@pytest.mark.parametrize("n_candidates", [64, 3])
 @pytest.mark.parametrize("objective", ["logistic", "squared_error", "softmax"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_threads_and_workers_change_no_tree(kind, objective):
+def test_threads_and_workers_change_no_tree(kind, objective, n_candidates):
     weight = rng.integers(0, 4, len(X)) / 2.0
-    wanted = train(kind, objective, weight=weight)
-    assert_same_model(train(kind, objective, weight=weight, n_jobs=3), wanted)
+    wanted = train(kind, objective, weight=weight, n_candidates=n_candidates)
+    assert_same_model(train(kind, objective, weight=weight, n_jobs=3, n_candidates=n_candidates), wanted)
     for size in (2, 3, 7):
         owner = rng.integers(0, size, len(X)) * (rng.random(len(X)) < 0.7)  # the first has most, the last few
         owner[owner == size - 2] = 0  # one has no rows
 
         def work(collective, owner=owner):
             rows = np.flatnonzero(owner == collective.rank)
-            return train(kind, objective, rows=rows, weight=weight, options={"collective": collective})
+            options = {"collective": collective}
+            return train(kind, objective, rows=rows, weight=weight, options=options, n_candidates=n_candidates)
 
         for model in in_threads(size, work):
             for found, step in zip(model.ensemble.steps[:3], wanted.ensemble.steps, strict=False):
@@ -78,13 +82,15 @@ def test_threads_and_workers_change_no_tree(kind, objective):
                     np.testing.assert_array_equal(getattr(found.partition.tree, name), array)
 
 
+@pytest.mark.parametrize("n_candidates", [64, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_models_are_saved_continued_and_resumed(kind, tmp_path):
-    path, whole = tmp_path / "m.gbun", train(kind, "softmax", 9)
-    train(kind, "softmax", 5).save_model(path)
+def test_models_are_saved_continued_and_resumed(kind, n_candidates, tmp_path):
+    some = {"n_candidates": n_candidates}
+    path, whole = tmp_path / "m.gbun", train(kind, "softmax", 9, **some)
+    train(kind, "softmax", 5, **some).save_model(path)
     loaded = gbun.load_model(path)
     np.testing.assert_array_equal(loaded.decision_function(X), whole.decision_function(X, n_rounds=5))
-    assert_same_model(train(kind, "softmax", 4, options={"init_model": path}), whole)
+    assert_same_model(train(kind, "softmax", 4, options={"init_model": path}, **some), whole)
 
     class Stop(Callback):
         def after_round(self, training, report):
@@ -94,8 +100,46 @@ def test_models_are_saved_continued_and_resumed(kind, tmp_path):
 
     checkpoint = tmp_path / "c.gbun"
     with pytest.raises(KeyboardInterrupt):
-        train(kind, "softmax", 9, options={"callbacks": [Checkpoint(checkpoint, 2), Stop()]})
-    assert_same_model(train(kind, "softmax", 9, options={"resume": checkpoint}), whole)
+        train(kind, "softmax", 9, options={"callbacks": [Checkpoint(checkpoint, 2), Stop()]}, **some)
+    assert_same_model(train(kind, "softmax", 9, options={"resume": checkpoint}, **some), whole)
+
+
+def test_a_training_cut_short_twice_goes_on_with_the_same_candidates(tmp_path):
+    checkpoint, some = tmp_path / "c.gbun", {"n_candidates": 3}
+    whole, first = train("tree", rounds=11, **some), train("tree", rounds=4, **some)
+
+    class Stop(Callback):
+        def after_round(self, training, report):
+            if report.round == 7:
+                raise KeyboardInterrupt
+            return False
+
+    options = {"init_model": first, "callbacks": [Checkpoint(checkpoint, 1), Stop()]}
+    with pytest.raises(KeyboardInterrupt):
+        train("tree", rounds=7, options=options, **some)
+    again = train("tree", rounds=7, options={"init_model": first, "resume": checkpoint}, **some)
+    assert_same_model(again, whole)
+
+
+def test_histograms_and_memory_of_many_columns():
+    many = np.concatenate([rng.normal(size=(300, 400)), rng.integers(0, 3, (300, 100))], axis=1).astype(np.float32)
+    y = many[:, 230] + many[:, 430]
+    parameters = Parameters(learner="tree", objective="squared_error", n_jobs=1, n_candidates=40, n_projections=8)
+    training = train_rounds((many, y), 12, parameters)
+    fitter, learner = training.fitter, training.learner
+    assert fitter.grower.base.columns.shape == (40, 300)
+    assert fitter.grower._histograms.size == learner.n_leaves * (40 + 8) * 64
+    columns = np.concatenate([step.partition.tree.column for step in training.steps])
+    assert {230, 430} <= set(columns.tolist())  # which chance alone would hardly bring
+    arrays = [
+        fitter.candidates._all.by_row, fitter.candidates._all.by_column, *vars(fitter.candidates.rows).values(),
+        fitter.projected.by_row, fitter.projected.by_column, fitter.filled, *fitter.grower._items,
+        fitter.grower._histograms, fitter.g, fitter.h, fitter.one_g, fitter.one_h,
+    ]  # fmt: skip
+    of_threads, of_columns = 2 * fitter.grower._histograms.nbytes, 500 * COLUMN_BYTES
+    kept = learner.kept_bytes(300, 1) - of_threads - of_columns
+    assert 0.9 * kept < sum(array.nbytes for array in arrays) <= kept
+    assert sum(array.nbytes for array in fitter.candidates._splits) <= of_columns
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,6 +176,26 @@ def test_models_continued_on_other_rows_fill_in_what_each_tree_was_grown_with(tm
     np.testing.assert_array_equal(model.predict(holes, n_rounds=6), first.predict(holes))
     model.save_model(tmp_path / "m.gbun")
     np.testing.assert_array_equal(gbun.load_model(tmp_path / "m.gbun").predict(holes), model.predict(holes))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_prediction_keeps_is_not_pickled(kind):
+    model = train(kind, rounds=9)
+    size, score = len(pickle.dumps(model)), model.decision_function(X)
+    assert all(run.packed is not None for run in model.ensemble.runs if run[0].partition.n_trees)
+    assert model.ensemble.runs[0] is model.ensemble.runs[0]
+    assert len(pickle.dumps(model)) == size
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.decision_function(X), score)
+    assert again.to_bytes() == model.to_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_one_by_one_give_the_scores_of_all(kind):
+    model = train(kind, "softmax", rounds=9)
+    *_, last = model.staged_decision_function(X, n_jobs=1)
+    np.testing.assert_array_equal(last, model.decision_function(X))
+    np.testing.assert_array_equal(model.decision_function(X, n_rounds=5), list(model.staged_decision_function(X))[5])
 
 
 def test_missing_values_are_learnt(tmp_path):
@@ -198,6 +262,9 @@ def test_parameters_are_written_and_read():
         learner = train("tree" if kind is TreeLearner else "mixed", rounds=0).ensemble.learner
         assert isinstance(learner, kind)
         assert kind.from_parameters(json.loads(json.dumps(learner.parameters())), 6) == learner
+    other = TreeLearner(0, 6, n_candidates=65)
+    assert TreeLearner.from_parameters(other.parameters(), 6) == other
+    assert "n_candidates" not in TreeLearner(0, 6).parameters()  # as files had it
     with pytest.raises(ValueError, match="n_columns must be the schema's"):
         TreeLearner.from_parameters(TreeLearner(0, 5).parameters(), 6)
     with pytest.raises(ValueError, match="n_leaves must be an integer"):

@@ -150,6 +150,18 @@ def test_any_array(dtype, order):
     np.testing.assert_array_equal(find_leaves(tree, X, fill), plain_leaves(tree, X, fill))
 
 
+@pytest.mark.parametrize("share_projected", [0.0, 0.4])
+def test_few_rows_go_where_many_go(share_projected):
+    X, fill = make_X(300, 5), np.zeros(5, dtype=np.float32)
+    trees = [make_tree(n, 5, n, share_projected) for n in (1, 2, 9, 31)]
+    forest, heads = pack_forest(trees), np.random.default_rng(0).normal(size=(43, 2)).astype(np.float32)
+    together, alone = np.zeros((300, 2)), np.zeros((300, 2))
+    add_trees(forest, X, fill, heads, together)
+    for first in range(0, 300, 3):
+        add_trees(forest, X[first : first + 3], fill, heads, alone[first : first + 3])
+    np.testing.assert_array_equal(alone, together)
+
+
 @pytest.mark.parametrize("n_outputs", [1, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_many_trees_add_up_row_by_row(n_outputs, dtype):

@@ -12,6 +12,7 @@ import pytest
 from gbun.kernels.threads import ThreadPool, thread_pool
 from gbun.trees import grower as grower_module
 from gbun.trees.grower import Grower
+from gbun.trees.leaf_sums import leaf_sums
 from tests.trees import plain_trees
 
 BUNDLES = (4, 6)
@@ -44,7 +45,7 @@ def case(n=700, c=11, p=0, seed=0, weights=False, categories=0):
 
 def grow(
     some, n_threads=1, n_leaves=12, min_rows=5, penalty=1.0, rows=slice(None), reduce=no_reduce, n_processes=1,
-    categories=0,
+    categories=0, **more,
 ):  # fmt: skip
     _, columns, is_bundle, g, h, projections = some
     own = np.ascontiguousarray(columns[:, rows])
@@ -55,7 +56,7 @@ def grow(
     with thread_pool(n_threads) as threads:
         width = 0 if extra[1] is None else len(extra[1])
         grower = Grower(plain_trees.by_row(own), own, is_bundle, threads, n_leaves, min_rows, width, categories)
-        return grower.grow(g[rows], h[rows], penalty, reduce, n_processes, *extra)
+        return grower.grow(g[rows], h[rows], penalty, reduce, n_processes, *extra, **more)
 
 
 def assert_same(a, b):
@@ -143,6 +144,34 @@ def test_any_division_among_workers_gives_the_same_tree(n_workers, cuts, n_threa
         assert_same(tree, alone)
     np.testing.assert_array_equal(np.concatenate([tree.leaf_of_row for tree in trees]), alone.leaf_of_row)
     np.testing.assert_array_equal(sum(tree.n_rows for tree in trees), alone.n_rows)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+def test_a_relative_penalty_is_a_share_of_the_sum_of_all_workers(n_workers):
+    some = case(n=900, p=4, weights=True)
+    with thread_pool(1) as threads:
+        every = np.zeros(900, dtype=np.uint8)
+        total = leaf_sums(some[4][:, None], every, 1, threads, lambda array: array)[0, 0]
+    ends = np.linspace(0, 900, n_workers + 1).astype(int)
+
+    def job(worker, reduce):
+        rows = slice(ends[worker], ends[worker + 1])
+        return grow(some, penalty=0.3, rows=rows, reduce=reduce, n_processes=n_workers, relative=True)
+
+    wanted = grow(some, penalty=0.3 * (total / 12))
+    assert_same(grow(some, 3, penalty=0.3, relative=True), wanted)
+    for tree in plain_trees.among_workers(n_workers, job):
+        assert_same(tree, wanted)
+
+
+def test_more_leaves_than_were_grown_before_and_other_projections():
+    by_row, columns, is_bundle, g, h, projections = case(n=900, p=8)
+    few = plain_trees.by_row(projections[1][:3]), np.ascontiguousarray(projections[1][:3])
+    with thread_pool(2) as threads:
+        grower = Grower(by_row, columns, is_bundle, threads, 12, 5, 8)
+        for own in (projections, few, (None, None), projections):  # what is kept from tree to tree fits each
+            found = grower.grow(g, h, 1.0, no_reduce, 1, *own)
+            assert_as_plain((by_row, columns, is_bundle, g, h, own), found)
 
 
 def test_rows_of_weight_zero_change_nothing():

@@ -97,8 +97,22 @@ def test_weights_are_uniform():
     np.testing.assert_allclose(share / 20_000, 0.25, atol=0.02)
 
 
-@pytest.mark.parametrize("X", [np.zeros((9, 0)), np.zeros((9, 3)), np.arange(9.0)[:, None], np.full((9, 2), np.nan)])
-def test_fewer_than_two_columns_that_vary_have_no_projections(X):
+def test_a_single_column_that_varies_is_binned_with_random_shifts():
+    X = np.stack([np.zeros(900), np.random.default_rng(0).normal(size=900)], axis=1)
+    statistics = statistics_of(X)
+    drawn = draw_projections(0, 0, 40, statistics)
+    assert (drawn.column == 1).all()
+    assert (drawn.other == 1).all()
+    assert (drawn.weight[:, 1] == 0.0).all()
+    u = project(X, drawn, statistics.fill)
+    np.testing.assert_allclose(u.std(axis=1), 16.0 / 2.5, rtol=1e-3)
+    cuts = np.sort((np.ceil(drawn.offset) - drawn.offset) / drawn.weight[:, 0])  # edges that are nearest to 0
+    assert len(np.unique(cuts)) == 40
+    assert np.ptp(u.mean(axis=1)) > 0.8
+
+
+@pytest.mark.parametrize("X", [np.zeros((9, 0)), np.zeros((9, 3)), np.full((9, 2), np.nan)])
+def test_columns_that_do_not_vary_have_no_projections(X):
     statistics = statistics_of(X)
     drawn = draw_projections(0, 0, 24, statistics)
     assert len(drawn) == 0
@@ -129,3 +143,18 @@ def test_any_division_gives_the_same_draws(size):
     for found in in_threads(size, work):
         for name in ("column", "other", "weight", "offset"):
             np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+
+
+def test_every_second_projection_is_of_preferred_columns():
+    statistics = statistics_of(mixed_columns(3000))
+    usable = statistics.usable
+    plain, preferred = draw_projections(5, 3, 24, statistics), usable[[-1, 2, 0]]
+    drawn = draw_projections(5, 3, 24, statistics, np.append(preferred, 10**6))  # the last one is not usable
+    pairs = np.stack([drawn.column, drawn.other])
+    assert np.isin(pairs[:, ::2], preferred).all()
+    assert (pairs[0] != pairs[1]).all()
+    assert len(np.unique(pairs[:, ::2])) == 3
+    for name, values in vars(plain).items():
+        np.testing.assert_array_equal(getattr(drawn, name)[1::2], values[1::2])
+        one = draw_projections(5, 3, 24, statistics, preferred[:1])  # too few
+        np.testing.assert_array_equal(getattr(one, name), values)

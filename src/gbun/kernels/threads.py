@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
@@ -75,30 +75,14 @@ class ThreadPool:
     def run_compiled(self, work: Callable[[Item], object], items: Sequence[Item]) -> None:
         """Call `work` for all items; it calls no BLAS, so that no limit has to be looked at.
 
-        The calling thread works too: it waits for others only while they work.
+        The calling thread only waits: a thread that it wakes often begins on its processor, once that is free.
         """
         if self._pool is None or len(items) < 2:
             for item in items:
                 work(item)
             return
-        left = deque(items)
-
-        def take() -> None:
-            while True:
-                try:
-                    item = left.popleft()
-                except IndexError:
-                    return
-                work(item)
-
-        helpers = [self._pool.submit(take) for _ in range(min(self.count, len(items)) - 1)]
-        try:
-            take()
-        finally:
-            busy = [helper for helper in helpers if not helper.cancel()]
-            wait(busy)
-        for helper in busy:
-            helper.result()
+        for _ in self._pool.map(work, items):
+            pass
 
     def limit(self, count: int) -> None:
         """Continue with fewer threads, where memory is short."""

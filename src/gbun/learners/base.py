@@ -166,6 +166,12 @@ class FittedRound(Generic[P]):
 class RoundFitter(Protocol):
     """A learner at work: what it keeps from round to round of one training."""
 
+    def restart(self) -> None:
+        """Forget all rounds: the scores are those of the start again."""
+
+    def take_rounds(self, partitions: Sequence[Any]) -> None:
+        """Take rounds that the model has already, before its own: what follows is as if it had made them."""
+
     def fit_round(self, t: int) -> FittedRound[Any]:
         """Make the partition of round t; every worker calls this and gets the same partition."""
 
@@ -177,6 +183,12 @@ class StatelessFitter:
     learner: AnyLearner
     rows: LearnerRows
     reduce: Reduce
+
+    def restart(self) -> None:
+        """There is nothing to forget."""
+
+    def take_rounds(self, partitions: Sequence[Any]) -> None:
+        """Keep nothing of them."""
 
     def fit_round(self, t: int) -> FittedRound[Any]:
         partition = self.learner.fit_round(t, self.rows, self.reduce)
@@ -219,7 +231,7 @@ class Learner(ABC, Generic[P]):
         return 4 * self.n_outputs
 
     def begin(self, rows: LearnerRows, collective: Collective) -> RoundFitter:
-        """Prepare the rounds of a training; every worker calls this once, before its first round.
+        """Prepare the rounds of a training; every worker calls this once, at the scores of the start.
 
         Override it, or `fit_round`: a learner that keeps something from round to round, as bins of columns, returns an
         object that has it.

@@ -41,6 +41,13 @@ class MixedFitter:
     trees: RoundFitter
     networks: RoundFitter
 
+    def restart(self) -> None:
+        self.trees.restart()
+        self.networks.restart()
+
+    def take_rounds(self, partitions: Sequence[Partition]) -> None:
+        self.trees.take_rounds([partition for partition in partitions if partition.network is None])
+
     def fit_round(self, t: int) -> FittedRound[Any]:
         return (self.networks if is_network_round(t) else self.trees).fit_round(t)
 

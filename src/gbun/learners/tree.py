@@ -24,9 +24,10 @@ from gbun.kernels.derivatives import sum_along
 from gbun.kernels.interface import NormalEquations
 from gbun.kernels.sampling import mix_bits, row_keys
 from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partition, Step, StepRun, register_learner
-from gbun.trees.binned_rows import allocate_binned_rows, bin_rows
+from gbun.trees.binned_rows import BinnedRows, allocate_binned_rows, bin_rows
 from gbun.trees.binning import SAMPLED_ROWS, fit_bins
-from gbun.trees.bundling import find_bundles
+from gbun.trees.bundling import HistogramColumns, find_bundles
+from gbun.trees.candidates import Candidates, ColumnGuide
 from gbun.trees.categories import (
     CATEGORY_ARRAYS,
     COLUMNS_AT_A_TIME,
@@ -35,7 +36,6 @@ from gbun.trees.categories import (
     NO_BUCKETS,
     NO_CATEGORIES,
     Categories,
-    append_categories,
     pack_categories,
     rank_categories,
     unpack_categories,
@@ -44,6 +44,7 @@ from gbun.trees.forest import Forest, add_trees, find_leaves, pack_forest
 from gbun.trees.grower import Grower
 from gbun.trees.leaf_sums import leaf_sums
 from gbun.trees.projections import Projections, bin_projections, column_statistics, draw_projections, fill_columns
+from gbun.trees.screening import screen_columns
 from gbun.trees.tree import Tree, to_tree
 
 SEED = integer(0, 2**63 - 1)
@@ -53,6 +54,7 @@ FIELDS = {
     "n_leaves": integer(2, 4096),
     "min_rows": integer(1, 2**53),
     "n_projections": integer(0, 256),
+    "n_candidates": integer(2, 2**53),
     "reg_lambda": number("of at least 0", lambda x: x >= 0.0),
     "reg_form": one_of("relative", "absolute"),
 }
@@ -70,8 +72,10 @@ NODES = {  # the arrays of a tree's inner nodes: dtype, and numbers of each node
     "right": ("int32", ()),
     "gain": ("float32", ()),
 }
+N_CANDIDATES = 64  # where a model file does not say it
 ROWS_AT_A_TIME = 2**14
 HISTOGRAM_BYTES = 8 * 64  # of a column of a leaf
+COLUMN_BYTES = 40 * 64  # cut points of a column, rows and mean of each bin, and what its splits are called in a tree
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,8 @@ class TreeLearner(Learner[TreePartition]):
         Random projections of two columns that are drawn for each tree.
     reg_lambda, reg_form : float, str
         The penalty of leaf values, as in `Parameters`; "relative" multiplies it with sum h / n_leaves.
+    n_candidates : int
+        The most histogram columns that a tree looks at, beside those of categories.
     n_categories : int
         Columns of categories of X.
     """
@@ -159,6 +165,7 @@ class TreeLearner(Learner[TreePartition]):
     n_projections: int = 24
     reg_lambda: float = 1e-2
     reg_form: str = "relative"
+    n_candidates: int = N_CANDIDATES
     n_categories: int = 0
     kind = "tree"
     diagonal = True
@@ -174,26 +181,32 @@ class TreeLearner(Learner[TreePartition]):
         return 4
 
     def kept_bytes(self, n_rows: int, n_scores: int) -> int:
-        m, p, c = self.n_columns, self.n_projections, self.n_categories * MOST_PAGES  # at most: data decides
-        # bins by row and by column, columns of projections, items and spare ones, leaves; g and h
-        of_row = 2 * (m + p + c) + 16 + (4 * m if p else 0) + 20 + 8 * n_scores + (8 if n_scores > 1 else 0)
+        m, p, c = self.n_columns, self.n_projections, min(self.n_columns, self.n_candidates)
+        pages = self.n_categories * MOST_PAGES  # at most: data decides
+        # bins by row and by column, or those of a sample; columns of projections, items and spare ones, leaves; g and h
+        bins = (2 * m if c == m else m + 2 * c) + 2 * p + (2 if c == m else 3) * pages
+        of_row = bins + 16 + (4 * m if p else 0) + 20 + 8 * n_scores + (8 if n_scores > 1 else 0)
         counted = (3 * 8 * min(self.n_categories, COLUMNS_AT_A_TIME) + 2 * self.n_categories) * N_BUCKETS
-        return of_row * n_rows + 3 * HISTOGRAM_BYTES * self.n_leaves * (m + p + c) + counted
+        histograms = 3 * HISTOGRAM_BYTES * self.n_leaves * (c + p + pages)
+        return of_row * n_rows + histograms + COLUMN_BYTES * m + counted
 
     def begin(self, rows: LearnerRows, collective: Collective) -> TreeFitter:
         return TreeFitter(self, rows, collective)
 
     def parameters(self) -> dict[str, Any]:
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.n_candidates == N_CANDIDATES:  # as files were before there was another number
+            del parameters["n_candidates"]
         if not self.n_categories:  # as before there were any
-            del found["n_categories"]
-        return found
+            del parameters["n_categories"]
+        return parameters
 
     @classmethod
     def from_parameters(cls, parameters: Any, n_columns: int | None) -> TreeLearner:
-        categorical = isinstance(parameters, dict) and "n_categories" in parameters
+        stated = {"n_candidates": N_CANDIDATES, **parameters} if isinstance(parameters, dict) else parameters
+        categorical = isinstance(stated, dict) and "n_categories" in stated
         check = PARAMETERS_WITH_CATEGORIES if categorical else PARAMETERS
-        found = check("header.learner.parameters", parameters)
+        found = check("header.learner.parameters", stated)
         if n_columns is not None and categorical:
             raise ValueError(
                 "header.learner.parameters.n_categories must not be there, as the schema has no categories"
@@ -280,51 +293,52 @@ class TreeFitter:
         if rows.totals.n_rows > SAMPLED_ROWS and X.shape[1]:
             keys = row_keys(Features(len(X), X), np.asarray(to_host(rows.y)))
         bins = fit_bins(X, reduce, threads, weight, keys)
-        self.columns = find_bundles(X, bins, reduce, threads, weight, keys)
-        self.splits = self.columns.raw_splits()
+        columns = find_bundles(X, bins, reduce, threads, weight, keys)
         self.categories, buckets = NO_CATEGORIES, NO_BUCKETS
         if learner.n_categories:
             assert features.categories is not None
             buckets = features.categories
             self.categories = rank_categories(buckets, reduce, threads, weight)
-        n_pages = len(self.categories.pages)
-        self.splits = append_categories(*self.splits, X.shape[1], n_pages)
-        is_bundle = np.concatenate([self.columns.is_bundle, np.zeros(n_pages, dtype=np.bool_)])
-        binned = bin_rows(X, self.columns, threads, self.categories, buckets)
+        has_rows, n_pages = len(columns) <= learner.n_candidates, len(self.categories.pages)
+        binned = bin_rows(X, columns, threads, self.categories, buckets, has_rows)
+        self.candidates = Candidates(binned, columns, learner.n_candidates, learner.seed, n_pages)
         self.statistics = column_statistics(bins)
-        p = learner.n_projections if len(self.statistics.usable) > 1 else 0
+        p = learner.n_projections if len(self.statistics.usable) else 0
         self.filled = fill_columns(X, self.statistics, threads) if p else np.zeros((0, len(X)), np.float32)
         self.projected = allocate_binned_rows(len(X), p)
-        self.grower = Grower(
-            binned.by_row, binned.by_column, is_bundle, threads, learner.n_leaves, learner.min_rows, p, n_pages
-        )
         C = rows.current_scores().shape[1]
         self.one_g, self.one_h = (np.empty(len(X) if C > 1 else 0, dtype=np.float32) for _ in range(2))
         self.g, self.h = (np.empty((len(X), C), dtype=np.float32) for _ in range(2))
+        guide = self.candidates.guide
+        if guide is not None:
+            self._screen(guide, binned, columns)
+        by_row, by_column = self.candidates.rows.by_row, self.candidates.rows.by_column
+        self.grower = Grower(
+            by_row, by_column, self.candidates.is_bundle, threads, learner.n_leaves, learner.min_rows, p, n_pages
+        )
+
+    def restart(self) -> None:
+        if self.candidates.guide is not None:
+            self.candidates.guide.restart()
+
+    def take_rounds(self, partitions: Sequence[TreePartition]) -> None:
+        """Learn which columns to look at from trees that the model has already."""
+        for partition in partitions:
+            self.candidates.add(partition.tree)
 
     def fit_round(self, t: int) -> FittedRound[TreePartition]:
         """Grow the tree of round t on the derivatives at the current scores."""
-        learner, threads, reduce = self.learner, self.rows.threads, self.collective.sum
+        threads, reduce = self.rows.threads, self.collective.sum
         g, h, C = self.g, self.h, self.g.shape[1]
-        self.rows.current_scores()
-
-        # one number a row to split on: the gradient along a direction d of all scores, and its curvature d'Hd
-        d = choose_direction(learner.seed, t, C)
-        one_g, one_h = (g[:, 0], h[:, 0]) if C == 1 else (self.one_g, self.one_h)
-
-        def fill(at: slice) -> None:
-            self.rows.fill_leaf_derivatives(at, g[at], h[at])
-            if C > 1:
-                sum_along(g[at], h[at], d, one_g[at], one_h[at])
-
-        blocks = [slice(i, min(i + ROWS_AT_A_TIME, len(g))) for i in range(0, len(g), ROWS_AT_A_TIME)]
-        threads.run(fill, blocks)
+        one_g, one_h = self._fill_derivatives(t)
+        splits = self.candidates.draw(threads)
         projections, projected = self._draw(t)
-        relative = learner.reg_form == "relative"
+        learner, relative = self.learner, self.learner.reg_form == "relative"
         grown = self.grower.grow(
             one_g, one_h, learner.reg_lambda, reduce, self.collective.size, *projected, relative=relative
         )
-        tree = to_tree(grown, *self.splits, projections)
+        tree = to_tree(grown, *splits, projections)
+        self.candidates.add(tree)
         partition = TreePartition(tree, self.statistics.fill, self.categories)
         if C == 1:
             G, H = grown.sum_g[:, None], grown.sum_h[:, None]
@@ -335,11 +349,44 @@ class TreeFitter:
         equations = NormalEquations(A, G, np.stack([total, total]) if C > 1 else np.repeat(total, 2), diagonal=True)
         return FittedRound(partition, grown.leaf_of_row, equations)
 
+    def _fill_derivatives(self, t: int) -> tuple[FloatArray, FloatArray]:
+        """Compute g and h at the current scores; return one number a row of each to split on.
+
+        They are the gradient along a direction d of all scores, and its curvature d'Hd.
+        """
+        g, h, C = self.g, self.h, self.g.shape[1]
+        self.rows.current_scores()
+        d = choose_direction(self.learner.seed, t, C)
+        one_g, one_h = (g[:, 0], h[:, 0]) if C == 1 else (self.one_g, self.one_h)
+
+        def fill(at: slice) -> None:
+            self.rows.fill_leaf_derivatives(at, g[at], h[at])
+            if C > 1:
+                sum_along(g[at], h[at], d, one_g[at], one_h[at])
+
+        blocks = [slice(i, min(i + ROWS_AT_A_TIME, len(g))) for i in range(0, len(g), ROWS_AT_A_TIME)]
+        self.rows.threads.run(fill, blocks)
+        return one_g, one_h
+
+    def _screen(self, guide: ColumnGuide, binned: BinnedRows, columns: HistogramColumns) -> None:
+        """Find the gains of single splits at the scores of the start."""
+        one_g, one_h = self._fill_derivatives(0)
+        learner, threads, reduce = self.learner, self.rows.threads, self.collective.sum
+        n_leaves = learner.n_leaves if learner.reg_form == "relative" else None
+        gains, bins = screen_columns(
+            binned.by_column[: len(columns)], columns.is_bundle, one_g, one_h, learner.reg_lambda, learner.min_rows,
+            threads, reduce, n_leaves,
+        )  # fmt: skip
+        gaining = np.flatnonzero(gains)
+        guide.start_from(columns.raw_splits()[0][gaining, bins[gaining]], gains[gaining])
+
     def _draw(self, t: int) -> tuple[Projections | None, tuple[IntArray, ...]]:
         """Draw the projections of tree t and bin the rows by them."""
         if not len(self.projected.by_column):
             return None, ()
-        projections = draw_projections(self.learner.seed, t, len(self.projected.by_column), self.statistics)
+        guide = self.candidates.guide
+        preferred = None if guide is None else guide.best_raw_columns()
+        projections = draw_projections(self.learner.seed, t, len(self.projected.by_column), self.statistics, preferred)
         by_row, by_column = self.projected.by_row, self.projected.by_column
         bin_projections(self.filled, projections, self.rows.threads, by_row, by_column)
         return projections, (by_row, by_column)

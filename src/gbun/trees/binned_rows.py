@@ -43,9 +43,9 @@ class BinnedRows:
     by_column: IntArray
 
 
-def allocate_binned_rows(n: int, n_columns: int) -> BinnedRows:
-    """Return arrays of the right shapes and addresses, not initialised."""
-    width = -(-n_columns // 8) * 8
+def allocate_binned_rows(n: int, n_columns: int, has_rows: bool = True) -> BinnedRows:
+    """Return arrays of the right shapes and addresses, not initialised; unless it `has_rows` the width is 0."""
+    width = -(-n_columns // 8) * 8 if has_rows else 0
     by_row = allocate_aligned(n * width, np.uint8).reshape(n, width)
     return BinnedRows(by_row, allocate_aligned(n_columns * n, np.uint8).reshape(n_columns, n))
 
@@ -56,8 +56,11 @@ def bin_rows(
     threads: ThreadPool,
     categories: Categories = NO_CATEGORIES,
     buckets: IntArray = NO_BUCKETS,
+    has_rows: bool = True,
 ) -> BinnedRows:
-    """Replace the values of rows by the bins of histogram columns; those of categories come last.
+    """Replace the values of rows by the bins of histogram columns, by column only unless it `has_rows`.
+
+    Those of categories come last.
 
     >>> from gbun.trees.binning import fit_bins
     >>> from gbun.trees.bundling import single_columns
@@ -70,7 +73,7 @@ def bin_rows(
     (3, 8)
     """
     n_plain, n_pages = len(columns), len(categories.pages)
-    binned = allocate_binned_rows(len(X), n_plain + n_pages)
+    binned = allocate_binned_rows(len(X), n_plain + n_pages, has_rows)
     edges = np.full((len(columns.bins.n_edges), N_BINS), NO_EDGE, dtype=np.int32)
     held = columns.bins.edges < np.inf
     edges[:, 1:-1][held] = ordered(columns.bins.edges[held])
@@ -78,7 +81,7 @@ def bin_rows(
 
     def work(block: slice) -> None:
         read = read_block(X, block)
-        tile = np.zeros((binned.by_row.shape[1], -(-read.n_rows // 8)), dtype=np.uint64)  # eight rows a word
+        tile = np.zeros((-(-(n_plain + n_pages) // 8) * 8, -(-read.n_rows // 8)), dtype=np.uint64)  # eight rows a word
         bits = read.values.view(np.uint32)
         _bin_block(bits, *read[1:4], columns.members, columns.n_members, edges, tile)
         if n_pages:

@@ -12,7 +12,7 @@ heavy values leave targets to others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numba
@@ -85,12 +85,10 @@ def fit_bins(
         Hashes of rows. With them, about `SAMPLED_ROWS` rows are looked at if all workers have more.
     """
     rows = choose_rows(len(X), reduce, weight, keys, SAMPLED_ROWS)
-    columns: list[Intervals] = []
-    for first in range(0, X.shape[1], COLUMNS_AT_A_TIME):
-        columns += _find_intervals(
-            X, rows, np.arange(first, min(first + COLUMNS_AT_A_TIME, X.shape[1])), reduce, threads
-        )
-    return _to_bins(columns)
+    starts = range(0, X.shape[1], COLUMNS_AT_A_TIME)
+    groups = [np.arange(first, min(first + COLUMNS_AT_A_TIME, X.shape[1])) for first in starts]
+    parts = [_to_bins(_find_intervals(X, rows, columns, reduce, threads)) for columns in groups] or [_to_bins([])]
+    return ColumnBins(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(ColumnBins)))
 
 
 def choose_rows(

@@ -16,6 +16,6 @@ def kernel(**more: Any) -> Callable[[F], F]:
 
 
 def inlined(**more: Any) -> Callable[[F], F]:
-    """Compile a function as part of the kernels that call it."""
+    """Compile a function as part of the kernels that call it; a call from Python would end the process."""
     compiled: Callable[[F], F] = njit(forceinline=True, no_cfunc_wrapper=True, no_cpython_wrapper=True, **more)
     return compiled

@@ -320,7 +320,7 @@ def _grow_wave_by_wave(
     n, columns = len(g), len(memory.base.columns) + len(memory.projections.columns)
     rows = [(n * p // len(parts), n * (p + 1) // len(parts)) for p in parts]
     own = [(columns * p // len(parts), columns * (p + 1) // len(parts)) for p in parts]
-    e_g, e_h, fine = _common_scales(threads, g, h, rows, rule.relative, reduce)
+    e_g, e_h, fine = common_scales(threads, g, h, rows, rule.relative, reduce)
     scales = np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h)), fine
     gain_unit, lambda_ = math.ldexp(1.0, e_h - 2 * e_g), 0.0
     threads.run_compiled(lambda p: begin(memory, g, h, *scales, p, *rows[p]), parts)
@@ -357,7 +357,7 @@ def _move(memory: Memory, wave: tuple[int, int, int, float], part: int) -> None:
     move(memory, part, *wave)
 
 
-def _common_scales(
+def common_scales(
     threads: ThreadPool, g: FloatArray, h: FloatArray, rows: list[tuple[int, int]], relative: bool, reduce: Reduce
 ) -> tuple[int, int, float]:
     """Return the exponents of the scales of g and h, and the fine scale of h."""

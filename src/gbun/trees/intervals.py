@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -109,11 +110,13 @@ class Intervals:
         if n_inexact == 0:  # the key of a negative number has the complement of its bits
             first = np.where(first < KEY_OF_ZERO, first + width - 1, first)
             width = np.ones_like(width)
+        kept = np.ones(len(self.first), dtype=bool)
+        kept[chosen] = False
         first, width, count = (
-            np.concatenate([np.delete(own, chosen), new])
+            np.concatenate([own[kept], new])
             for own, new in ((self.first, first), (self.width, width), (self.count, count))
         )
-        order = np.argsort(first)
+        order = np.argsort(first, kind="stable")  # two ascending runs, which it merges
         self.first, self.width, self.count = first[order], width[order], count[order]
 
     def edges(self) -> FloatArray:
@@ -140,9 +143,13 @@ class Intervals:
             middle = (low + high) / 2
         means = np.full(N_BINS, np.nan)
         finite = np.isfinite(middle)
-        for b in np.unique(bins[finite]):
-            of_bin = finite & (bins == b)
-            means[b] = math.fsum(middle[of_bin] * self.count[of_bin]) / int(self.count[of_bin].sum())
+        bins, count, sums = bins[finite], self.count[finite], (middle[finite] * self.count[finite]).tolist()
+        starts = np.flatnonzero(np.diff(bins, prepend=-1))  # intervals ascend, and so do their bins
+        totals = np.add.reduceat(count, starts) if len(starts) else starts
+        ends = pairwise([*starts.tolist(), len(bins)])
+        means[bins[starts]] = [
+            math.fsum(sums[first:last]) / n for (first, last), n in zip(ends, totals.tolist(), strict=True)
+        ]
         return counts, means
 
 

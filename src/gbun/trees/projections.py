@@ -103,30 +103,43 @@ def column_statistics(bins: ColumnBins) -> ColumnStatistics:
     return ColumnStatistics(mean, deviation, mean.astype(np.float32), np.flatnonzero(usable))
 
 
-def draw_projections(seed: int, t: int, n_projections: int, statistics: ColumnStatistics) -> Projections:
-    """Draw the projections of tree t; none if fewer than two columns are usable."""
-    p = n_projections if len(statistics.usable) > 1 else 0
+def draw_projections(
+    seed: int, t: int, n_projections: int, statistics: ColumnStatistics, preferred: IntArray | None = None
+) -> Projections:
+    """Draw the projections of tree t; none without usable columns.
+
+    Every second one is of two `preferred` columns, if at least two of them are usable. Where a single column is usable,
+    it is one projection with one input each, whose bins are shifted at random: so trees find cut points between edges.
+    """
+    usable = statistics.usable
+    preferred = usable[:0] if preferred is None else np.intersect1d(preferred, usable)
+    p = n_projections if len(usable) else 0
     column, other = np.empty((2, p), dtype=np.int32)
     weight, offset = np.empty((p, 2), dtype=np.float32), np.empty(p, dtype=np.float32)
-    _draw(seed, t, statistics.usable, statistics.mean, statistics.deviation, column, other, weight, offset)
+    _draw(seed, t, usable, preferred, statistics.mean, statistics.deviation, column, other, weight, offset)
     return Projections(column, other, weight, offset)
 
 
 @kernel()
 def _draw(
-    seed: int, t: int, usable: Any, mean: Any, deviation: Any, column: Any, other: Any, weight: Any, offset: Any
-) -> None:
+    seed: int, t: int, usable: Any, preferred: Any, mean: Any, deviation: Any, column: Any, other: Any, weight: Any,
+    offset: Any,
+) -> None:  # fmt: skip
     key = _mix_bits(_mix_bits(np.uint64(seed)) + np.uint64(t))
     for p in range(len(column)):
         own = _mix_bits(key + np.uint64(p))
-        first = _below(_mix_bits(own), len(usable))
-        second = _below(_mix_bits(own + HASHES[1]), len(usable) - 1)
-        second += second >= first  # another one
-        a, b = usable[first], usable[second]
-        v, w = _number(_mix_bits(own + HASHES[2])), _number(_mix_bits(own + HASHES[3]))
+        columns = preferred if len(preferred) > 1 and p % 2 == 0 else usable
+        first = _below(_mix_bits(own), len(columns))
+        v, w, shift = _number(_mix_bits(own + HASHES[2])), _number(_mix_bits(own + HASHES[3])), 0.0
+        if len(columns) > 1:
+            second = _below(_mix_bits(own + HASHES[1]), len(columns) - 1)
+            second += second >= first  # another one
+        else:
+            second, w, shift = first, 0.0, w / 2
+        a, b = columns[first], columns[second]
         factor = PROJECTION_BINS / 2 / (RANGE * math.sqrt(v * v + w * w))
         weight[p, 0], weight[p, 1] = np.float32(v * (factor / deviation[a])), np.float32(w * (factor / deviation[b]))
-        shift = np.float64(weight[p, 0]) * mean[a] + np.float64(weight[p, 1]) * mean[b]
+        shift += np.float64(weight[p, 0]) * mean[a] + np.float64(weight[p, 1]) * mean[b]
         column[p], other[p], offset[p] = a, b, np.float32(PROJECTION_BINS / 2 - shift)
 
 
