@@ -3,7 +3,8 @@
     python -m benchmarks.speed --data FOLDER [--only PART ...] [--quick] [--threads N] [--output FOLDER]
     python -m benchmarks.speed --device torch:cpu [--data FOLDER] [--quick] [--threads N] [--output FOLDER]
 
-Parts: rounds, kernels, scaling, width, prediction, trees; and devices, which is run for the device that --device names.
+Parts: rounds, kernels, scaling, width, prediction, trees, tree_prediction; and devices, which is run for the device
+that --device names.
 Learners that are compared take turns within one run, a unit of work each. If the machine is slow for a minute, it is
 slow for all.
 The part `target` of `python -m benchmarks.accuracy --wide` measures the seconds until a score is reached.
