@@ -14,11 +14,11 @@ from rich.console import Console
 from benchmarks import report
 from benchmarks.data import Options
 from benchmarks.internals import make_device
-from benchmarks.speed import devices, kernels, large, prediction, rounds, scaling, trees, width
+from benchmarks.speed import devices, kernels, large, prediction, rounds, scaling, tree_prediction, trees, width
 
 PARTS: dict[str, Any] = {
     "rounds": rounds, "kernels": kernels, "scaling": scaling, "width": width, "prediction": prediction, "trees": trees,
-    "devices": devices, "large": large,
+    "tree_prediction": tree_prediction, "devices": devices, "large": large,
 }  # fmt: skip
 ASKED_FOR = ("devices", "large")  # parts that are run only by name
 
