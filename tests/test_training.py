@@ -418,11 +418,12 @@ def test_what_the_model_has_may_be_asked_for_again():
     """What counts is what a parameter comes to, not how it was given: None is the model's own value."""
     first = gbun.train(SMALL, TRAIN, 2)
     family = first.ensemble.learner.family
-    own = {name: getattr(family, name) for name in ("temperature", "density", "group_size")}
+    names = ("temperature", "temperature_doublings", "density", "group_size")
+    own = {name: getattr(family, name) for name in names}
     wanted = gbun.train(SMALL, TRAIN, 4)
     for given in ({}, own, {**own, "n_neurons": 8, "scale": first.ensemble.scaling.name, "random_state": 0}):
         assert_same_model(gbun.train({**SMALL, **given}, TRAIN, 2, init_model=first), wanted)
-    assert (family.temperature, family.seed) == (2.0, 0)
+    assert (family.temperature, family.temperature_doublings, family.seed) == (1.0, 3, 0)  # of few columns
     seeded = {**SMALL, "random_state": 3}
     second = gbun.train({}, TRAIN, 2, init_model=gbun.train(seeded, TRAIN, 2))
     assert second.description.parameters["n_neurons"] == 8
