@@ -4,40 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from gbun.boosting import Evaluation, Setup, Training
 from gbun.collectives import can_overlap
-from gbun.config import printable_parameters, to_printable
+from gbun.continuation import check_continuation, describe, replay
 from gbun.data.buckets import Buckets, choose_buckets
-from gbun.data.declared import FROM_DTYPE, is_declaration
 from gbun.data.features import Shard
-from gbun.data.ingest import describe_difference
 from gbun.data.relevance import measure_relevance
 from gbun.data.scaled_columns import ScaledColumns
 from gbun.data.scaling import Scaling, fit_scaling, resolve_dense_steps, weigh_columns
 from gbun.defaults import (
     DEFAULT_L2,
     FOLDS,
-    MAX_MIXED_NEURONS,
-    MAX_MIXED_NEURONS_OF_ONE_SCORE,
-    MAX_NEURONS,
     MIN_ROWS_FOR_ONE_SPLIT,
     MIN_ROWS_TO_HOLD_OUT,
-    choose_kinds,
-    choose_n_leaves,
     gram_share,
     has_linear_start,
-    make_family,
     resolve_seed,
 )
-from gbun.description import Description
 from gbun.devices import Device, make_device
-from gbun.ensemble import Ensemble
 from gbun.kernels import BudgetTooSmallError, Plan, Workload, costs, make_plan
 from gbun.kernels.costs import round_bytes, stored_score_bytes
 from gbun.kernels.interface import MAX_EXACT_ROWS
@@ -45,38 +35,20 @@ from gbun.kernels.linear import count_weights
 from gbun.kernels.placement import HEAD_BYTES
 from gbun.kernels.sampling import make_gram_sample
 from gbun.kernels.threads import ThreadPool
-from gbun.learners import AnyLearner, MixedLearner, NetworkLearner, TreeLearner
+from gbun.learner_choice import ResolvedSettings, choose_learner, may_begin_linear
+from gbun.learners import AnyLearner
 from gbun.linear import LinearStartFitter
 from gbun.memory import return_free_memory
 from gbun.metrics import get_metric, metrics_for
 from gbun.model import Model
 from gbun.objectives import Custom, Objective
-from gbun.problem import Problem, check_unused_parameters, divide_rows
+from gbun.problem import Problem, divide_rows
 from gbun.ranges import parse_size
 from gbun.scored_rows import Place, ScoredRows, Start, TrainingRows, scale
-from gbun.trees.categories import MAX_CATEGORIES
 
 Made = TypeVar("Made")
+UNSETTLED = ResolvedSettings()
 Allocated = tuple[TrainingRows, list[Evaluation]]
-
-
-@dataclass(frozen=True)
-class ResolvedSettings:
-    """What is no longer to be chosen: the learner, the kind of start and its penalty.
-
-    An `init` of "linear or constant" fits both kinds of start and takes the better one. `to_beat` is the loss of rounds
-    without a linear start: one that is far from it is given up early.
-    """
-
-    learner: AnyLearner | None = None
-    init: str | None = None
-    l2: float | None = None
-    to_beat: float | None = None
-
-    @classmethod
-    def of(cls, model: Training | Ensemble) -> ResolvedSettings:
-        linear = model.start.linear
-        return cls(model.learner, *(("constant", None) if linear is None else ("linear", linear.l2)))
 
 
 def prepare(
@@ -84,7 +56,7 @@ def prepare(
     pool: ThreadPool,
     *,
     judge: str | None = None,
-    settings: ResolvedSettings = ResolvedSettings(),
+    settings: ResolvedSettings = UNSETTLED,
     n_in_step: int = 1,
     known: Model | None = None,
     trial: bool = False,
@@ -192,73 +164,10 @@ def expected_workload(problem: Problem) -> Workload:
     return describe_workload(problem, learner, objective, n_scores, buckets, begins_linear, device)
 
 
-def may_begin_linear(problem: Problem, learner: AnyLearner | None) -> bool:
-    """Whether a trial tries a linear start after rounds without one: beside trees, on dense columns only."""
-    parameters, features = problem.parameters, problem.shard.features
-    dense_only = features.sparse is None and features.dense is not None
-    undecided = parameters.init == "auto" and parameters.linear_l2 is None
-    return undecided and dense_only and learner is not None and learner.splits_columns
-
-
 def plan_memory(problem: Problem, work: Workload, device: Device, n_threads: int) -> Plan:
     """Plan memory within the user's budget."""
     budget = parse_size(problem.parameters.memory_budget)
     return make_plan(work, device, n_threads, budget, problem.parameters.network)
-
-
-def choose_learner(problem: Problem, settings: ResolvedSettings) -> AnyLearner:
-    """Return the learner that was given, or the first one that parameters and rows ask for."""
-    given = problem.learner or settings.learner
-    return given if given is not None else candidate_learners(problem)[0]
-
-
-def candidate_learners(problem: Problem) -> list[AnyLearner]:
-    """Return the learners among which a trial decides; without one, the first of them is taken."""
-    if problem.learner is not None:
-        return [problem.learner]
-    n_scores = problem.target.objective.n_outputs(problem.target.y)
-    kinds = choose_kinds(problem.parameters, problem.shard.features, problem.schema, n_scores)
-    learners = [make_learner(kind, problem) for kind in kinds]
-    check_unused_parameters(problem.parameters, learners[0])
-    return learners
-
-
-def make_learner(kind: str, problem: Problem) -> AnyLearner:
-    """Make the learner of this kind that parameters and rows ask for."""
-    if kind == "tree":
-        return make_tree_learner(problem)
-    features, n_rows = problem.shard.features, problem.totals.n_weighted
-    n_scores = problem.target.objective.n_outputs(problem.target.y)
-    beside_trees = MAX_MIXED_NEURONS if n_scores > 1 else MAX_MIXED_NEURONS_OF_ONE_SCORE
-    most = MAX_NEURONS if kind == "network" else beside_trees
-    network = NetworkLearner(make_family(problem.parameters, features, problem.schema, n_rows, most))
-    return network if kind == "network" else MixedLearner(network, make_tree_learner(problem))
-
-
-def make_tree_learner(problem: Problem) -> TreeLearner:
-    """Return the trees that parameters and rows ask for."""
-    parameters, schema = problem.parameters, problem.schema
-    if problem.shard.features.dense is None and not schema.categorical:
-        raise ValueError(f"learner={parameters.learner!r} splits dense columns, X has none; use learner='network'")
-    if len(schema.categorical) > MAX_CATEGORIES:
-        raise ValueError(
-            f"learner={parameters.learner!r} splits {MAX_CATEGORIES} columns of categories at most, X has "
-            f"{len(schema.categorical)}; use learner='network'"
-        )
-    if parameters.device != "cpu":
-        raise ValueError(f"learner={parameters.learner!r} is computed on device='cpu' only, got {parameters.device!r}")
-    n_scores = problem.target.objective.n_outputs(problem.target.y)
-    return TreeLearner(
-        seed=resolve_seed(parameters.random_state),
-        n_columns=int(schema.n_columns or 0) - len(schema.categorical),
-        n_leaves=parameters.n_leaves or choose_n_leaves(problem.totals.n_weighted, n_scores),
-        min_rows=parameters.min_leaf_rows,
-        n_projections=parameters.n_projections,
-        n_candidates=parameters.n_candidates,
-        reg_lambda=float(parameters.reg_lambda),
-        reg_form=parameters.reg_form,
-        n_categories=len(schema.categorical),
-    )
 
 
 def sample_seed(problem: Problem, learner: AnyLearner, initial: Model | None) -> int:
@@ -412,95 +321,3 @@ def in_memory(device: Device, make: Callable[[], Made], n_bytes: int) -> Made:
             f"device={device.name!r} ran out of memory with a plan for {n_bytes} bytes: that many must be free there"
         )
     return made
-
-
-def replay(training: Training, initial: Ensemble) -> Training:
-    """Bring the scores of all rows to where the initial model left them."""
-    for step in initial.steps:
-        training.add_step(step)
-    training.take_rounds(initial.steps)
-    return training
-
-
-LEARNER_PARAMETERS = (
-    "learner", "n_leaves", "min_leaf_rows", "n_projections", "n_candidates", "n_neurons", "temperature",
-    "temperature_doublings", "group_size", "density", "scale", "random_state", "init", "linear_l2", "linear_bits",
-    "categorical_features",
-)  # fmt: skip
-
-
-def describe(problem: Problem) -> Description:
-    """Return what the model remembers besides its numbers."""
-    target, initial, stored = problem.target, problem.initial, printable_parameters(problem.parameters)
-    if initial is not None:  # its rounds are still those of its own parameters
-        stored |= {name: initial.description.parameters.get(name, stored[name]) for name in LEARNER_PARAMETERS}
-    return Description(target.task, problem.schema, target.classes, target.y.ndim == 1, stored)
-
-
-def check_continuation(problem: Problem, initial: Model, source: str) -> None:
-    """Refuse what contradicts the model that is continued; `source` is the argument that gave it."""
-    parameters, asked, e = problem.parameters, problem.target.objective, initial.ensemble
-    objective, n_scores = e.objective, asked.n_outputs(problem.target.y)
-    if objective.name != asked.name or e.n_scores != n_scores:
-        raise ValueError(
-            f"{source} was trained with objective {objective.name!r} and {e.n_scores} score(s), "
-            f"this training asks for {asked.name!r} and {n_scores}"
-        )
-    if source == "resume":
-        check_checkpoint(problem, initial)
-    check_unused_parameters(parameters, e.learner)
-    stored = initial.description.parameters.get("categorical_features", FROM_DTYPE)
-    if is_declaration(parameters.categorical_features) and stored != to_printable(parameters.categorical_features):
-        raise ValueError(
-            f"categorical_features={parameters.categorical_features!r} differs from {source}'s {stored!r}; leave it out"
-        )
-    given, known = ((each.kind, each.parameters()) for each in (problem.learner or e.learner, e.learner))
-    if given != known:
-        raise ValueError(
-            f"learner differs from {source}'s: got {given[0]!r} with {given[1]}, "
-            f"expected {known[0]!r} with {known[1]}; leave it out"
-        )
-    trained: dict[str, Any] = {
-        "learner": e.learner.kind,
-        "scale": e.scaling.name,
-        "init": "constant" if e.linear is None else "linear",
-    }
-    family = e.learner.family
-    if family is not None:
-        trained |= {
-            "n_neurons": family.n_outputs,
-            "temperature": family.temperature,
-            "temperature_doublings": family.temperature_doublings,
-            "group_size": family.group_size,
-            "random_state": family.seed,
-        }
-    if e.linear is not None:
-        trained["linear_l2"] = e.linear.l2
-        if e.linear.buckets is not None and e.linear.buckets.hashed:
-            trained["linear_bits"] = e.linear.buckets.bits
-    for name, value in trained.items():
-        wanted = getattr(parameters, name)
-        wanted = resolve_seed(wanted) if name == "random_state" and wanted is not None else wanted
-        if wanted not in (None, value, "auto"):
-            raise ValueError(f"{name}={wanted!r} differs from {source}'s {value!r}; leave it out")
-    if family is not None and parameters.density not in (None, family.density, family.sparse_density):
-        raise ValueError(f"density={parameters.density!r} differs from {source}'s {family.density!r}; leave it out")
-    for name, value in asked.parameters().items():
-        if value is not None and value != objective.parameters()[name]:
-            raise ValueError(
-                f"the objective's {name}={value!r} differs from {source}'s {objective.parameters()[name]!r}"
-            )
-
-
-def check_checkpoint(problem: Problem, known: Model) -> None:
-    """Refuse a checkpoint of another training: other columns, other classes, or another kind of learner."""
-    stored, classes = known.description, problem.target.classes
-    if stored.schema != problem.schema:
-        raise ValueError(
-            f"resume has a checkpoint of other columns: {describe_difference(stored.schema, problem.schema)}"
-        )
-    if not np.array_equal(np.asarray(stored.classes), np.asarray(classes)):
-        raise ValueError(f"resume has a checkpoint of the classes {stored.classes}, got {classes}")
-    kinds = [learner.kind for learner in candidate_learners(problem)]
-    if problem.initial is None and known.ensemble.learner.kind not in kinds:
-        raise ValueError(f"resume has a checkpoint of learner {known.ensemble.learner.kind!r}, got {kinds[0]!r}")

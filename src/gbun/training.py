@@ -20,10 +20,11 @@ from gbun.defaults import DEFAULT_ROUNDS
 from gbun.kernels import Plan
 from gbun.kernels.announcement import compilation_announced
 from gbun.kernels.threads import ThreadPool, thread_count, thread_pool
+from gbun.learner_choice import ResolvedSettings
 from gbun.learners import AnyLearner
 from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
-from gbun.preparation import ResolvedSettings, plan_training, prepare
+from gbun.preparation import plan_training, prepare
 from gbun.problem import LOCAL_PARAMETERS, Data, Problem, as_dataset, divide_rows, named_sets, read_problem
 from gbun.trial import StoppingPolicy, Trial, TrialOutcome, add_stopper, choose_policy, count_divisions, hold_out
 

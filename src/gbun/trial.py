@@ -29,11 +29,12 @@ from gbun.defaults import (
     TREE_PATIENCE,
 )
 from gbun.kernels.threads import ThreadPool
+from gbun.learner_choice import ResolvedSettings, candidate_learners, choose_learner, may_begin_linear
 from gbun.learners import MixedFitter, MixedLearner
 from gbun.metrics import get_metric, metrics_for
 from gbun.model import Model
 from gbun.objectives import Custom
-from gbun.preparation import ResolvedSettings, candidate_learners, choose_learner, may_begin_linear, prepare
+from gbun.preparation import prepare
 from gbun.problem import Problem, divide_rows
 from gbun.rounds import evaluate, mean_evaluations
 

@@ -90,7 +90,18 @@ def scaled(name, X, *, given=None, weight=None):
 
 def test_accepted_names():
     assert len(NAMES) == len(set(NAMES)) == 20
-    for name in ("", "unit+log", "standard+unit", "idf+max_abs", "log+log", "auto+log", "none+unit", "log+", "robust", "clip"):
+    for name in (
+        "",
+        "unit+log",
+        "standard+unit",
+        "idf+max_abs",
+        "log+log",
+        "auto+log",
+        "none+unit",
+        "log+",
+        "robust",
+        "clip",
+    ):
         with pytest.raises(ValueError, match="scale must be 'auto', 'none', or some of 'log'"):
             gbun.train({"scale": name}, (numbers(), np.arange(60.0)), 1)
 

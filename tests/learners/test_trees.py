@@ -14,7 +14,8 @@ from gbun.callbacks import Callback, Checkpoint
 from gbun.collectives.threads import in_threads
 from gbun.config import Parameters
 from gbun.learners import MixedLearner, TreeLearner
-from gbun.learners.tree import COLUMN_BYTES, choose_direction
+from gbun.learners.tree import COLUMN_BYTES
+from gbun.learners.tree_fitter import choose_direction
 from tests.trainings import assert_same_model, train_rounds
 
 KINDS = ["tree", "mixed"]

@@ -20,7 +20,8 @@ from gbun.learners.base import (
 )
 from gbun.learners.mixed import MixedFitter, MixedLearner
 from gbun.learners.network import NetworkLearner, NetworkPartition
-from gbun.learners.tree import TreeLearner, TreePartition
+from gbun.learners.tree import TreeLearner
+from gbun.learners.tree_partition import TreePartition
 
 __all__ = [
     "AnyLearner",

@@ -10,42 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from gbun.arrays import to_host
 from gbun.checks import check_array, check_names, integer, number, one_of, record
 from gbun.collectives import Collective
-from gbun.data.features import N_BUCKETS, Features
-from gbun.dtypes import FloatArray, IntArray
-from gbun.kernels.derivatives import sum_along
-from gbun.kernels.interface import NormalEquations
-from gbun.kernels.sampling import mix_bits, row_keys
-from gbun.learners.base import Arrays, FittedRound, Learner, LearnerRows, Partition, Step, StepRun, register_learner
-from gbun.trees.binned_rows import BinnedRows, allocate_binned_rows, bin_rows
-from gbun.trees.binning import SAMPLED_ROWS, fit_bins
-from gbun.trees.bundling import HistogramColumns, find_bundles
-from gbun.trees.candidates import Candidates, ColumnGuide
+from gbun.data.features import N_BUCKETS
+from gbun.dtypes import FloatArray
+from gbun.learners.base import Arrays, Learner, LearnerRows, register_learner
+from gbun.learners.tree_fitter import TreeFitter
+from gbun.learners.tree_partition import TreePartition
 from gbun.trees.categories import (
     CATEGORY_ARRAYS,
     COLUMNS_AT_A_TIME,
     MAX_CATEGORIES,
     MOST_PAGES,
-    NO_BUCKETS,
     NO_CATEGORIES,
-    Categories,
     pack_categories,
-    rank_categories,
     unpack_categories,
 )
-from gbun.trees.forest import Forest, add_trees, find_leaves, pack_forest
-from gbun.trees.grower import Grower
-from gbun.trees.leaf_sums import leaf_sums
-from gbun.trees.projections import Projections, bin_projections, column_statistics, draw_projections, fill_columns
-from gbun.trees.screening import screen_columns
-from gbun.trees.tree import Tree, to_tree
+from gbun.trees.tree import Tree
 
 SEED = integer(0, 2**63 - 1)
 FIELDS = {
@@ -73,66 +58,8 @@ NODES = {  # the arrays of a tree's inner nodes: dtype, and numbers of each node
     "gain": ("float32", ()),
 }
 N_CANDIDATES = 64  # where a model file does not say it
-ROWS_AT_A_TIME = 2**14
 HISTOGRAM_BYTES = 8 * 64  # of a column of a leaf
 COLUMN_BYTES = 40 * 64  # cut points of a column, rows and mean of each bin, and what its splits are called in a tree
-
-
-@dataclass(frozen=True)
-class TreePartition(Partition):
-    """A tree; `fill` has what stands for a missing value of each column in a projection, (m,).
-
-    `categories` says how the columns of categories are binned.
-    """
-
-    tree: Tree
-    fill: FloatArray
-    categories: Categories = NO_CATEGORIES
-    n_trees = 1
-
-    @property
-    def n_outputs(self) -> int:
-        return self.tree.n_leaves
-
-    def leaves(self, features: Features) -> IntArray:
-        X, buckets = self._columns_of(features), self._buckets_of(features)
-        return find_leaves(self.tree, X, self.fill, self.categories, buckets)[:, None]
-
-    @classmethod
-    def pack_steps(cls, steps: Sequence[Step]) -> list[tuple[TreePartition, Forest, FloatArray]]:
-        """Trees that were grown on the same rows share what stands for missing values, and the bins of categories."""
-        pairs = [(step.partition, step.head) for step in steps if isinstance(step.partition, TreePartition)]
-        packed = []
-        for _, alike in groupby(pairs, key=lambda pair: (id(pair[0].fill), id(pair[0].categories))):
-            partitions, heads = zip(*alike, strict=True)
-            forest = pack_forest([partition.tree for partition in partitions])
-            packed.append((partitions[0], forest, np.concatenate(heads)))
-        return packed
-
-    @classmethod
-    def add_steps(cls, steps: StepRun, features: Features, scores: FloatArray) -> bool:
-        for first, forest, heads in steps.packed:
-            X, buckets = first._columns_of(features), first._buckets_of(features)
-            add_trees(forest, X, first.fill, heads, scores, first.categories, buckets)
-        return True
-
-    def _buckets_of(self, features: Features) -> IntArray:
-        wanted, buckets = len(self.categories.ranks), features.categories
-        if not wanted:
-            return NO_BUCKETS
-        if buckets is None or buckets.shape[1] != wanted:
-            found = 0 if buckets is None else buckets.shape[1]
-            raise ValueError(f"trees of this model split {wanted} columns of categories, X has {found}")
-        return np.ascontiguousarray(buckets)
-
-    def _columns_of(self, features: Features) -> FloatArray:
-        if not len(self.fill):
-            return np.zeros((features.n_rows, 0), dtype=np.float32)
-        if features.raw is None or features.raw.shape[1] != len(self.fill):
-            shape = "no dense columns" if features.raw is None else f"{features.raw.shape[1]} dense columns"
-            raise ValueError(f"trees of this model split {len(self.fill)} dense columns, X has {shape}")
-        X = np.asarray(features.raw)  # kernels are compiled for two dtypes and one layout
-        return np.ascontiguousarray(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
 
 
 @register_learner
@@ -279,129 +206,3 @@ def _check_nodes(name: str, array: Any, n_nodes: int) -> Any:
     finite = np.where(np.isinf(array), 0, array) if name == "threshold" and array.dtype.kind == "f" else array
     check_array(name, finite, dtype, (n_nodes, *shape))
     return array
-
-
-class TreeFitter:
-    """Trees at work: bins of the columns, which are made once, and the trees of one round after the other."""
-
-    def __init__(self, learner: TreeLearner, rows: LearnerRows, collective: Collective) -> None:
-        self.learner, self.rows, self.collective = learner, rows, collective
-        features, threads, reduce = rows.features, rows.threads, collective.sum
-        X = np.zeros((features.n_rows, 0), np.float32) if features.raw is None else np.asarray(features.raw)
-        weight = np.asarray(to_host(rows.weight))
-        keys = None
-        if rows.totals.n_rows > SAMPLED_ROWS and X.shape[1]:
-            keys = row_keys(Features(len(X), X), np.asarray(to_host(rows.y)))
-        bins = fit_bins(X, reduce, threads, weight, keys)
-        columns = find_bundles(X, bins, reduce, threads, weight, keys)
-        self.categories, buckets = NO_CATEGORIES, NO_BUCKETS
-        if learner.n_categories:
-            assert features.categories is not None
-            buckets = features.categories
-            self.categories = rank_categories(buckets, reduce, threads, weight)
-        has_rows, n_pages = len(columns) <= learner.n_candidates, len(self.categories.pages)
-        binned = bin_rows(X, columns, threads, self.categories, buckets, has_rows)
-        self.candidates = Candidates(binned, columns, learner.n_candidates, learner.seed, n_pages)
-        self.statistics = column_statistics(bins)
-        p = learner.n_projections if len(self.statistics.usable) else 0
-        self.filled = fill_columns(X, self.statistics, threads) if p else np.zeros((0, len(X)), np.float32)
-        self.projected = allocate_binned_rows(len(X), p)
-        C = rows.current_scores().shape[1]
-        self.one_g, self.one_h = (np.empty(len(X) if C > 1 else 0, dtype=np.float32) for _ in range(2))
-        self.g, self.h = (np.empty((len(X), C), dtype=np.float32) for _ in range(2))
-        guide = self.candidates.guide
-        if guide is not None:
-            self._screen(guide, binned, columns)
-        by_row, by_column = self.candidates.rows.by_row, self.candidates.rows.by_column
-        self.grower = Grower(
-            by_row, by_column, self.candidates.is_bundle, threads, learner.n_leaves, learner.min_rows, p, n_pages
-        )
-
-    def restart(self) -> None:
-        if self.candidates.guide is not None:
-            self.candidates.guide.restart()
-
-    def take_rounds(self, partitions: Sequence[TreePartition]) -> None:
-        """Learn which columns to look at from trees that the model has already."""
-        for partition in partitions:
-            self.candidates.add(partition.tree)
-
-    def fit_round(self, t: int) -> FittedRound[TreePartition]:
-        """Grow the tree of round t on the derivatives at the current scores."""
-        threads, reduce = self.rows.threads, self.collective.sum
-        g, h, C = self.g, self.h, self.g.shape[1]
-        one_g, one_h = self._fill_derivatives(t)
-        splits = self.candidates.draw(threads)
-        projections, projected = self._draw(t)
-        learner, relative = self.learner, self.learner.reg_form == "relative"
-        grown = self.grower.grow(
-            one_g, one_h, learner.reg_lambda, reduce, self.collective.size, *projected, relative=relative
-        )
-        tree = to_tree(grown, *splits, projections)
-        self.candidates.add(tree)
-        partition = TreePartition(tree, self.statistics.fill, self.categories)
-        if C == 1:
-            G, H = grown.sum_g[:, None], grown.sum_h[:, None]
-        else:
-            G, H = (leaf_sums(values, grown.leaf_of_row, grown.n_leaves, threads, reduce) for values in (g, h))
-        A = H[:, 0] if C == 1 else np.ascontiguousarray(H.T)
-        total = H.sum(axis=0)
-        equations = NormalEquations(A, G, np.stack([total, total]) if C > 1 else np.repeat(total, 2), diagonal=True)
-        return FittedRound(partition, grown.leaf_of_row, equations)
-
-    def _fill_derivatives(self, t: int) -> tuple[FloatArray, FloatArray]:
-        """Compute g and h at the current scores; return one number a row of each to split on.
-
-        They are the gradient along a direction d of all scores, and its curvature d'Hd.
-        """
-        g, h, C = self.g, self.h, self.g.shape[1]
-        self.rows.current_scores()
-        d = choose_direction(self.learner.seed, t, C)
-        one_g, one_h = (g[:, 0], h[:, 0]) if C == 1 else (self.one_g, self.one_h)
-
-        def fill(at: slice) -> None:
-            self.rows.fill_leaf_derivatives(at, g[at], h[at])
-            if C > 1:
-                sum_along(g[at], h[at], d, one_g[at], one_h[at])
-
-        blocks = [slice(i, min(i + ROWS_AT_A_TIME, len(g))) for i in range(0, len(g), ROWS_AT_A_TIME)]
-        self.rows.threads.run(fill, blocks)
-        return one_g, one_h
-
-    def _screen(self, guide: ColumnGuide, binned: BinnedRows, columns: HistogramColumns) -> None:
-        """Find the gains of single splits at the scores of the start."""
-        one_g, one_h = self._fill_derivatives(0)
-        learner, threads, reduce = self.learner, self.rows.threads, self.collective.sum
-        n_leaves = learner.n_leaves if learner.reg_form == "relative" else None
-        gains, bins = screen_columns(
-            binned.by_column[: len(columns)], columns.is_bundle, one_g, one_h, learner.reg_lambda, learner.min_rows,
-            threads, reduce, n_leaves,
-        )  # fmt: skip
-        gaining = np.flatnonzero(gains)
-        guide.start_from(columns.raw_splits()[0][gaining, bins[gaining]], gains[gaining])
-
-    def _draw(self, t: int) -> tuple[Projections | None, tuple[IntArray, ...]]:
-        """Draw the projections of tree t and bin the rows by them."""
-        if not len(self.projected.by_column):
-            return None, ()
-        guide = self.candidates.guide
-        preferred = None if guide is None else guide.best_raw_columns()
-        projections = draw_projections(self.learner.seed, t, len(self.projected.by_column), self.statistics, preferred)
-        by_row, by_column = self.projected.by_row, self.projected.by_column
-        bin_projections(self.filled, projections, self.rows.threads, by_row, by_column)
-        return projections, (by_row, by_column)
-
-
-def choose_direction(seed: int, t: int, n_scores: int) -> FloatArray:
-    """Draw the direction along which the gradients of several scores are summed: balanced signs, others each round.
-
-    Gradients of classes add up to zero, so signs that are all the same would find no split.
-
-    >>> float(choose_direction(0, 0, 4).sum())
-    0.0
-    """
-    if n_scores == 1:
-        return np.ones(1, dtype=np.float32)
-    key = mix_bits(np.array([seed], dtype=np.uint64)) + np.uint64(t)
-    order = np.argsort(mix_bits(mix_bits(key) + np.arange(n_scores, dtype=np.uint64)), kind="stable")
-    return np.asarray(1.0 - 2.0 * (order % 2) - n_scores % 2 / n_scores, dtype=np.float32)  # their mean is 0
