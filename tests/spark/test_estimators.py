@@ -48,6 +48,7 @@ def places():
     """
     for data, y, task in ((X, Y, "regression"), (S, Y > 0, "classification"), (X, CLASSES, "classification")):
         train_alone(data, y, W, task)
+    train_alone(X, CLASSES, W, "classification", n_neurons=None, learner="tree")
     state = {}
 
     def start(place, master=None, **settings):
@@ -468,15 +469,21 @@ def test_ctrl_c_ends_the_workers_and_the_next_training_gets_their_slots(local):
 # On a cluster
 
 
-@pytest.mark.parametrize("kind", ["classes", "sparse"])
+@pytest.mark.parametrize("kind", ["classes", "sparse", "trees"])
 def test_the_model_of_a_cluster_is_that_of_one(cluster, kind):
     """Classification; the tests of lost executors have regression."""
     spark, _ = cluster
     data, y, features = S, (Y > 0).astype(int), sparse()
-    if kind == "classes":
+    if kind != "sparse":
         data, y, features = X, CLASSES + 5, dense()  # any numbers may be labels
-    model = GBUNClassifier(weightCol="w", **SMALL).fit(frame(spark, features, label=y, w=W))
-    assert_model(model, train_alone(data, y, W, "classification"), data)
+    more = {"n_neurons": None, "learner": "tree"} if kind == "trees" else {}
+    model = GBUNClassifier(weightCol="w", **{**SMALL, **more}).fit(frame(spark, features, label=y, w=W))
+    one = train_alone(data, y, W, "classification", **more)
+    assert_model(model, one, data)
+    if kind == "trees":  # the same splits, bit for bit
+        found, wanted = (m.ensemble.steps for m in (model.get_booster(), one))
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(a.partition.tree.threshold, b.partition.tree.threshold)
     assert len(model.summary.workers) == 2
     predicted = column(model.transform(frame(spark, features).repartition(5)), "prediction")
     np.testing.assert_array_equal(np.sort(predicted), np.sort(model.get_booster().predict(data)))
