@@ -20,8 +20,10 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "trees": {"learner": "tree"},
     "trees of columns": {"learner": "tree", "n_projections": 0},
     "trees, 48 projections": {"learner": "tree", "n_projections": 48},
-    "mixed, columns": {"learner": "mixed", "n_projections": 0},
+    "trees, all columns": {"learner": "tree", "n_candidates": 4096},
+    "mixed, relevance": {"learner": "mixed", "scale": "standard+clip+relevance"},
     "networks": {"learner": "network"},
+    "networks, relevance": {"learner": "network", "scale": "standard+clip+relevance"},
     "networks, many temperatures": {"learner": "network", "temperature": 1.0, "temperature_doublings": 3},
     "mixed, rate .05": {"learner": "mixed", "learning_rate": 0.05},
 }
