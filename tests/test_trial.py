@@ -322,6 +322,23 @@ def test_a_time_budget_is_that_of_the_trial_and_the_training_together(monkeypatc
     assert rounds == {True: 7, False: 2}  # 35/64 s, the first end of a round in the second half; then 67/64 s
 
 
+def test_a_time_budget_counts_the_race_of_learners(monkeypatch):
+    now, rounds = [0.0], []
+    monkeypatch.setattr("gbun.callbacks.perf_counter", lambda: now[0])
+
+    class Clock(Callback):
+        during_trial = during_race = True
+
+        def before_round(self, training, round_):
+            now[0] += 1 / 64
+            rounds.append((training.trial, training.learner.kind))
+
+    model = gbun.train({"n_jobs": 1}, steps(), callbacks=[Clock(), TimeBudget(1.0)])
+    assert rounds.count((True, "mixed")) == 10
+    assert now[0] < 1.0 + 3 / 64
+    assert model.n_rounds == rounds.count((False, "tree")) > 0
+
+
 def test_a_checkpoint_holds_the_final_model_in_the_end(tmp_path):
     model = gbun.train(QUICK, data(), callbacks=[Checkpoint(tmp_path / "c.gbun", every=7)])
     assert_same_model(gbun.load_model(tmp_path / "c.gbun"), model)

@@ -310,6 +310,7 @@ class TimeBudget(Callback):
     """
 
     during_trial = True
+    during_race = True
 
     def __init__(self, seconds: float) -> None:
         if not seconds > 0:
@@ -319,7 +320,8 @@ class TimeBudget(Callback):
     def before_training(self, training: Training, n_rounds: int) -> None:
         now = perf_counter()
         if training.trial:
-            self.began, self.deadline = now, now + self.seconds / 2
+            self.began = self.__dict__.get("began", now)  # by the first of a trial's trainings
+            self.deadline = self.began + self.seconds / 2
         else:
             self.deadline = self.__dict__.pop("began", now) + self.seconds
 
