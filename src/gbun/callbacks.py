@@ -316,17 +316,16 @@ class TimeBudget(Callback):
         if not seconds > 0:
             raise ValueError(f"seconds must be positive, got {seconds}")
         self.seconds = seconds
+        self.deadline = 0.0
+        self._began: float | None = None  # the first of a trial's trainings
 
     def before_training(self, training: Training, n_rounds: int) -> None:
-        now = perf_counter()
-        if training.trial:
-            self.began = self.__dict__.get("began", now)  # by the first of a trial's trainings
-            self.deadline = self.began + self.seconds / 2
-        else:
-            self.deadline = self.__dict__.pop("began", now) + self.seconds
+        began = perf_counter() if self._began is None else self._began
+        self._began = began if training.trial else None
+        self.deadline = began + (self.seconds / 2 if training.trial else self.seconds)
 
     def on_failure(self, training: Training) -> None:
-        self.__dict__.pop("began", None)  # the next training has all of the seconds
+        self._began = None  # the next training has all of the seconds
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
         return perf_counter() >= self.deadline

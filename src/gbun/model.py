@@ -226,7 +226,7 @@ class Model:
             return ensemble.add_scores(ScoredRows(features, ensemble.start, margin, replace(place, budget=budget)))
 
         if place.device.compiled:
-            return score(0)
+            return ensemble.add_scores(ScoredRows(features, ensemble.start, margin, place))
         return within_memory(score, *prediction_bytes(features, ensemble, place.device), place.device)
 
     def _read(self, X: Any, base_margin: Any, device: Device) -> tuple[Features, Array | None]:

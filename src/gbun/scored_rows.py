@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -275,12 +275,12 @@ def scale(features: Features, scaling: Scaling, device: Device, learner: AnyLear
     A learner that splits columns gets the user's columns too, and they are not scaled for it. A `start` of None may
     still become a linear one.
     """
-    raw = features.dense if learner.splits_columns else None
+    n, dense, sparse = features.n_rows, features.dense, features.sparse
+    raw, categories = (dense, features.categories) if learner.splits_columns else (None, None)
     if raw is not None and learner.family is None and start is not None and start.linear is None:
-        features = replace(features, dense=None)
-    categories = features.categories if learner.splits_columns else None
-    scaled = scaling.apply(features, lazy=device.is_resident(features.dense))
-    return replace(scaled, raw=raw, categories=categories)
+        dense = None  # nobody looks at scaled columns
+    scaled = scaling.apply(Features(n, dense, sparse), lazy=device.is_resident(dense))
+    return Features(n, scaled.dense, scaled.sparse, raw, categories)
 
 
 def empty_step(learner: DataIndependentLearner[Any], n_scores: int) -> Step:

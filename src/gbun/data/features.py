@@ -81,6 +81,8 @@ class Features:
 
     def block(self, first: int, last: int) -> Features:
         """Return rows first .. last-1 without copying their entries."""
+        if first == 0 and last == self.n_rows:
+            return self
         sparse = self.sparse
         if sparse is not None:
             entries = slice(int(sparse.indptr[first]), int(sparse.indptr[last]))

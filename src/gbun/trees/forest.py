@@ -23,7 +23,8 @@ from gbun.trees.compiled import inlined, kernel
 from gbun.trees.tree import DTYPES, Tree
 
 BLOCK_ROWS = 128
-FEW_ROWS = 8  # go through each tree one by one: a step of all of them is a call, which would take longer
+FEW_ROWS = 8  # go through the trees one by one: a step of so few rows would wait for the one before
+FEW_TREES = 16  # that such a row goes through at a time, for the same reason
 FIELDS = 4  # of a node: column with MISSING_RIGHT, bits of the threshold, left child, right child
 MISSING_RIGHT = 2**30  # a bit of the column
 COLUMN = np.int32(MISSING_RIGHT - 1)
@@ -194,28 +195,22 @@ def _add_trees(
     numbers, pair_numbers = nodes.view(np.float32), pairs.view(np.float32)
     block = np.zeros((min(n, BLOCK_ROWS), width), dtype=np.float32)
     filled = np.zeros_like(block)  # without missing values, for projections
-    at = np.empty(len(block), dtype=np.int64)
+    at = np.empty(max(len(block), FEW_TREES), dtype=np.int64)
     for first in range(0, n, BLOCK_ROWS):
         count = min(BLOCK_ROWS, n - first)
         n_plain = _copy_rows(X, first, count, columns, fill, block, filled)
         if masked:
             _copy_bins(buckets, ranks, pages, first, count, columns, n_plain, X.shape[1], block, filled)
+        if count < FEW_ROWS:
+            for i in range(count):
+                _add_all_trees(
+                    nodes, numbers, pairs, pair_numbers, masks, roots, first_leaf, depths, mixed, heads, block, filled,
+                    i, at, scores[first + i],
+                )  # fmt: skip
+            continue
         for t in range(len(depths)):
             # leaves come after a tree's nodes: N = leaves - 1 of them
             to = first_leaf[t] - (roots[t] + first_leaf[t + 1] - first_leaf[t] - 1)
-            if count < FEW_ROWS:
-                for i in range(count):
-                    k = np.int32(roots[t])
-                    for _ in range(depths[t]):
-                        if mixed[t] and masked and masks[k] != 0:
-                            k = _next_of_mask(nodes, masks, block, i, k)
-                        elif mixed[t]:
-                            k = _next_mixed(nodes, numbers, pairs, pair_numbers, block, filled, i, k)
-                        else:
-                            k = _next(nodes, numbers, block, i, k)
-                    for c in range(scores.shape[1]):
-                        scores[first + i, c] += heads[to + k, c]
-                continue
             at[:count] = roots[t]
             for _ in range(depths[t]):
                 if mixed[t] and masked:
@@ -225,6 +220,33 @@ def _add_trees(
                 else:
                     _step(nodes, numbers, block, count, at)
             _add_heads(heads, to, at, count, scores[first : first + count])
+
+
+@kernel()
+def _add_all_trees(
+    nodes: Any, numbers: Any, pairs: Any, pair_numbers: Any, masks: Any, roots: Any, first_leaf: Any, depths: Any,
+    mixed: Any, heads: Any, block: Any, filled: Any, i: int, at: Any, scores: Any,
+) -> None:  # fmt: skip
+    """Add the trees to row i of a block: a step in some of them, then the next, since no tree waits for another."""
+    masked, T = len(masks) > 0, len(depths)
+    for first in range(0, T, FEW_TREES):
+        count = min(FEW_TREES, T - first)
+        at[:count] = roots[first : first + count]
+        any_mixed = np.any(mixed[first : first + count])
+        for _ in range(depths[first : first + count].max()):
+            for j in range(np.uint64(count)):
+                k = at[j]
+                if any_mixed and masked and masks[np.uint64(k)] != 0:
+                    at[j] = _next_of_mask(nodes, masks, block, i, k)
+                elif any_mixed:
+                    at[j] = _next_mixed(nodes, numbers, pairs, pair_numbers, block, filled, i, k)
+                else:
+                    at[j] = _next(nodes, numbers, block, i, k)
+        for j in range(count):
+            t = first + j
+            to = at[j] - (roots[t] + first_leaf[t + 1] - first_leaf[t] - 1) + first_leaf[t]
+            for c in range(len(scores)):
+                scores[c] += heads[to, c]
 
 
 @kernel()
