@@ -200,6 +200,16 @@ def test_a_patience_holds_a_tenth_out_then_all_rows_are_trained_on():
     assert gbun.train({**asked, "n_estimators": 2}, (X, y)).n_rounds <= 2
 
 
+def test_a_race_is_no_longer_than_the_training_and_ends_where_patience_does():
+    X, y = data()
+    model = gbun.train({"early_stopping_rounds": 1000}, (X, y), 4, callbacks=[history := History()])
+    assert len(history.values["validation"]["rmse"]) == 4 > model.description.best_round
+    constant = ("constant", lambda y, response, weight: 1.0, True)
+    asked = {"early_stopping_rounds": 3, "eval_metric": constant}
+    model = gbun.train(asked, (X, y), callbacks=[history := History()])
+    assert (len(history.values["validation"]["constant"]), model.n_rounds) == (3, 0)
+
+
 @pytest.mark.slow
 def test_an_evaluation_set_decides_only_where_a_patience_is_named():
     (X, y), other = data(), data(seed=1)

@@ -200,9 +200,7 @@ def boost(
     training.planned = last
     with CallbackRunner(training, callbacks if training.collective.rank == 0 else (), n_rounds, first) as runner:
         over = known is not None and catch_up(training, known.first(min(known.n_rounds, last)), runner)
-        for t, evaluations in enumerate(raced, first):
-            runner.report(t - 1, evaluations)
-            runner.before_round(training, t)
+        over = over or report_race(training, first, raced, runner)
         rounds = make_rounds(runs, last)
         while not over:
             t = training.n_rounds
@@ -235,6 +233,20 @@ def catch_up(training: Training, known: Ensemble, callbacks: CallbackRunner) -> 
         training.add_step(known.steps[t])
     training.take_rounds(known.steps[first:])
     return False
+
+
+def report_race(training: Training, first: int, raced: Sequence[Evaluations], callbacks: CallbackRunner) -> bool:
+    """Tell callbacks of rounds that the training has already; forget those after the one at which they end it."""
+    n_rounds, over = training.n_rounds, False
+    for t, evaluations in enumerate(raced, first):
+        over = callbacks.report(t - 1, evaluations)
+        if over:
+            n_rounds = t
+            break
+        callbacks.before_round(training, t)
+    n_rounds, over = training.collective.broadcast(np.array([n_rounds, over])).tolist()
+    training.keep_first(n_rounds)
+    return bool(over)
 
 
 def synchronize_result(training: Training) -> None:

@@ -144,7 +144,7 @@ class SequentialRounds:
     def decide_round(self, t: int, callbacks: CallbackRunner) -> list[RoundUpdate] | None:
         record_round(self.collective)
         evaluations = mean_evaluations([evaluate(run) for run in self.runs])
-        over = callbacks.report(t - 1, evaluations) or t == self.last
+        over = callbacks.report(t - 1, evaluations) or t >= self.last
         if self.collective.broadcast(np.array([over]))[0]:
             return None
         updates = []

@@ -153,7 +153,8 @@ class Trial:
         if len(candidate_learners(self.problem)) > 1:
             first = self._prepare_part(self.parts[0], settings)
             stopper = self._add_stopper([first])
-            raced = race(first, self.problem.held_out_name, [c for c in self.callbacks if c.during_race])
+            n_rounds = min(RACE_ROUNDS, self.policy.n_rounds)
+            raced = race(first, n_rounds, self.problem.held_out_name, [c for c in self.callbacks if c.during_race])
             if len(self.parts) == 1:
                 return self._boost([raced.training], stopper, raced.evaluations)
             settings = ResolvedSettings(raced.training.learner)
@@ -201,7 +202,7 @@ def begins_better(runs: Sequence[Training], stopper: EarlyStopping, to_beat: flo
     return bool(runs[0].collective.broadcast(np.array([ahead]))[0])
 
 
-def race(mixed: Training, judge: str, callbacks: Sequence[Callback]) -> Contender:
+def race(mixed: Training, n_rounds: int, judge: str, callbacks: Sequence[Callback]) -> Contender:
     """Compare the first rounds of trees alone with those of trees and networks in turn; return who goes on.
 
     Networks cost more and stay only where they are clearly ahead. Both use the same rows, one after the other.
@@ -209,9 +210,9 @@ def race(mixed: Training, judge: str, callbacks: Sequence[Callback]) -> Contende
     assert isinstance(mixed.learner, MixedLearner)
     assert isinstance(mixed.fitter, MixedFitter)
     alone = mixed.with_learner(mixed.learner.tree, mixed.fitter.trees)
-    trees = run_first_rounds(alone, judge, callbacks)
+    trees = run_first_rounds(alone, n_rounds, judge, callbacks)
     mixed.restart()
-    both = run_first_rounds(mixed, judge, callbacks)
+    both = run_first_rounds(mixed, n_rounds, judge, callbacks)
     ahead = both.loss < trees.loss - LEAD * abs(trees.loss)
     if mixed.collective.broadcast(np.array([ahead]))[0]:
         return both
@@ -220,9 +221,9 @@ def race(mixed: Training, judge: str, callbacks: Sequence[Callback]) -> Contende
     return trees
 
 
-def run_first_rounds(run: Training, judge: str, callbacks: Sequence[Callback]) -> Contender:
+def run_first_rounds(run: Training, n_rounds: int, judge: str, callbacks: Sequence[Callback]) -> Contender:
     history = list[Evaluations]()
-    boost(run, RACE_ROUNDS, [*callbacks, Recorder(history)])
+    boost(run, n_rounds, [*callbacks, Recorder(history)])
     metric = run.metrics[-1] if isinstance(run.objective, Custom) else get_metric(run.objective.default_metric())
     evaluation = next(e for e in run.evaluations if e.name == judge)
     value = metric.evaluate(*evaluation.targets_and_response(run.objective), run.collective)

@@ -14,6 +14,7 @@ from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
 
 Scores = Array
+LEAF_SHARE = 0.2  # of |g|, the least h of a row in a leaf where g has no bound beside h: no leaf steps farther than 5
 
 
 @dataclass(frozen=True)

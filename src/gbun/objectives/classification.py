@@ -11,10 +11,9 @@ from gbun.arrays import Array, asarray_like, logsumexp, namespace, row_dots, sig
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
 from gbun.kernels import derivatives
-from gbun.objectives.base import Objective, Scores, as_columns, weighted_mean
+from gbun.objectives.base import LEAF_SHARE, Objective, Scores, as_columns, weighted_mean
 
 MIN_CURVATURE = 0.05  # see Softmax
-LEAF_SHARE = 0.2  # see gbun.kernels.derivatives
 LEAST_CLASS_CURVATURE = 1e-3  # of each class of a leaf: scores of rare classes do not fall beyond recall
 LEAST_CURVATURE = 1e-6  # of a row that is classified with certainty
 MIN_PROBABILITY = 1e-12  # a class that no row has would start at -infinity

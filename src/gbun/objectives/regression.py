@@ -11,7 +11,7 @@ from gbun.arrays import Array, namespace
 from gbun.collectives import Collective
 from gbun.dtypes import FloatArray
 from gbun.kernels import derivatives
-from gbun.objectives.base import Objective, Scores, as_columns, bisect, unit_of, weighted_mean
+from gbun.objectives.base import LEAF_SHARE, Objective, Scores, as_columns, bisect, unit_of, weighted_mean
 
 TIE = 1e-7  # of epsilon: residuals of the quantile loss that count as 0
 MAX_LOG = 50.0  # under a log link, scores are clipped to +-50: exp(50) is beyond any rate that can be learnt
@@ -140,7 +140,10 @@ class Quantile(Objective):
 
 
 class _LogLink(Objective):
-    """A loss of positive predictions: response = exp(s), and the best constant is the log of the mean."""
+    """A loss of positive predictions: response = exp(s), and the best constant is the log of the mean.
+
+    Newton's step would be far too long where predictions are far too low: h is small there, and e^s is not straight.
+    """
 
     zero_allowed: ClassVar[bool] = True
 
@@ -151,6 +154,10 @@ class _LogLink(Objective):
             raise ValueError(
                 f"objective={self.name!r} takes {wanted}, y has {least:g}; use objective='squared_error' for such y"
             )
+
+    def leaf_derivatives(self, y: Array, scores: Scores, weight: Array) -> tuple[Scores, Array]:
+        g, h = self.derivatives(y, scores, weight)
+        return g, namespace(g).maximum(h, LEAF_SHARE * abs(g[:, 0]))
 
     def start(self, y: FloatArray, weight: FloatArray, collective: Collective) -> FloatArray:
         mean = weighted_mean(as_columns(y), weight, collective)
