@@ -237,15 +237,15 @@ def catch_up(training: Training, known: Ensemble, callbacks: CallbackRunner) -> 
 
 def report_race(training: Training, first: int, raced: Sequence[Evaluations], callbacks: CallbackRunner) -> bool:
     """Tell callbacks of rounds that the training has already; forget those after the one at which they end it."""
-    n_rounds, over = training.n_rounds, False
+    steps, over = training.steps, False
     for t, evaluations in enumerate(raced, first):
+        training.steps = steps[:t]  # callbacks see what they would have seen
         over = callbacks.report(t - 1, evaluations)
         if over:
-            n_rounds = t
             break
         callbacks.before_round(training, t)
-    n_rounds, over = training.collective.broadcast(np.array([n_rounds, over])).tolist()
-    training.keep_first(n_rounds)
+    n_rounds, over = training.collective.broadcast(np.array([len(training.steps) if over else len(steps), over]))
+    training.steps = steps[: int(n_rounds)]
     return bool(over)
 
 

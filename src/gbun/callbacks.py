@@ -192,13 +192,21 @@ class EarlyStopping(Callback):
         self.signs = {name: 1.0 if metrics[name].higher_is_better else -1.0 for name in self.watched_metrics}
         self.best_values = dict.fromkeys(self.watched_metrics, -math.inf)
         self.best_round, self.best_score = training.n_rounds - 1, math.nan
+        self.seen, self.planned, self.ran_out = self.best_round, training.planned, False
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether training ended before patience did and before its last round: another callback ended it."""
+        return not self.ran_out and self.seen + 1 < self.planned
 
     def after_start(self, training: Training, report: RoundReport) -> None:
         self.best_round = report.round
         self._update_best(report.evaluations[self.watched_set], report.round)
 
     def after_round(self, training: Training, report: RoundReport) -> bool:
-        return self.update_and_check_patience(report.evaluations[self.watched_set], report.round)
+        self.seen = report.round
+        self.ran_out = self.update_and_check_patience(report.evaluations[self.watched_set], report.round)
+        return self.ran_out
 
     def update_and_check_patience(self, metrics: Mapping[str, float], round_: int) -> bool:
         """Take in the metrics of a round; return whether there was no improvement for `rounds` rounds."""

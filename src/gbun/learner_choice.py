@@ -47,6 +47,8 @@ def choose_learner(problem: Problem, settings: ResolvedSettings) -> AnyLearner:
 
 def candidate_learners(problem: Problem) -> list[AnyLearner]:
     """Return the learners among which a trial decides; without one, the first of them is taken."""
+    if problem.initial is not None:
+        return [problem.initial.ensemble.learner]
     if problem.learner is not None:
         return [problem.learner]
     n_scores = problem.target.objective.n_outputs(problem.target.y)
@@ -98,5 +100,5 @@ def may_begin_linear(problem: Problem, learner: AnyLearner | None) -> bool:
     """Whether a trial tries a linear start after rounds without one: beside trees, on dense columns only."""
     parameters, features = problem.parameters, problem.shard.features
     dense_only = features.sparse is None and features.dense is not None
-    undecided = parameters.init == "auto" and parameters.linear_l2 is None
+    undecided = parameters.init == "auto" and parameters.linear_l2 is None and problem.initial is None
     return undecided and dense_only and learner is not None and learner.splits_columns

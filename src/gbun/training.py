@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from gbun.agreement import check_same, decide_at_root, run_or_raise_everywhere
-from gbun.boosting import PLANNED_ROUNDS, TRIAL, Training, boost
+from gbun.boosting import PLANNED_ROUNDS, TRIAL, boost
 from gbun.callbacks import Callback, callbacks_for_verbosity
 from gbun.collectives import Collective, Solo
 from gbun.config import Parameters, make_parameters
@@ -26,7 +26,8 @@ from gbun.model import Model, model_from_bytes
 from gbun.model_io import read_model_file
 from gbun.preparation import plan_training, prepare
 from gbun.problem import LOCAL_PARAMETERS, Data, Problem, as_dataset, divide_rows, named_sets, read_problem
-from gbun.trial import StoppingPolicy, Trial, TrialOutcome, add_stopper, choose_policy, count_divisions, hold_out
+from gbun.search import StoppingPolicy
+from gbun.trial import JudgedTraining, Trial, TrialOutcome, choose_policy, count_divisions, hold_out
 
 
 def train(
@@ -91,12 +92,12 @@ def train(
     with compilation_announced(), thread_pool(parameters.n_jobs) as pool:
         dataset, sets = run_or_raise_everywhere(collective, lambda: (as_dataset(data), named_sets(evals)))
         problem = read_problem(parameters, dataset, sets, initial, task, collective, learner)
-        return run_training(problem, pool, callbacks, known).model()
+        return run_training(problem, pool, callbacks, known)
 
 
 def run_training(
     problem: Problem, pool: ThreadPool, callbacks: Sequence[Callback] = (), known: Model | None = None
-) -> Training:
+) -> Model:
     """Prepare and boost; where nobody says how many rounds help, a trial on part of the rows comes first.
 
     `known` is what an earlier run of this training has left: the outcome of its trial, if it had one, and some rounds.
@@ -114,7 +115,7 @@ def run_training(
         problem = problem.with_rows(fit, {**problem.shards, problem.held_out_name: judge})
         return boost_rounds(problem, policy, pool, callbacks, known=known)
     if known is None:
-        outcome = Trial(problem, parts, policy, pool, callbacks).run()
+        outcome = Trial(problem, policy, pool, callbacks, problem.held_out_name, parts).run()
     else:
         outcome = TrialOutcome.from_checkpoint(known)
     return boost_rounds(problem, StoppingPolicy(outcome.n_rounds), pool, callbacks, outcome, known)
@@ -127,20 +128,20 @@ def boost_rounds(
     callbacks: Sequence[Callback] = (),
     outcome: TrialOutcome | None = None,
     known: Model | None = None,
-) -> Training:
+) -> Model:
     """Prepare a training and boost it until the policy says stop; `outcome` is that of the trial before it."""
-    judge = None if policy.patience is None else list(problem.shards)[-1]
+    ensemble = None if known is None else known.ensemble
+    if policy.patience is not None:
+        judge = list(problem.shards)[-1]
+        return JudgedTraining(problem, policy, pool, callbacks, judge, known).run(ensemble)
     settings = ResolvedSettings() if outcome is None else outcome.settings
-    training = prepare(problem, pool, judge=judge, known=known, settings=settings)
+    training = prepare(problem, pool, known=known, settings=settings)
     if outcome is not None:
         training.best_round, training.best_score = outcome.best_round, outcome.best_score
-    watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)]
-    if judge is not None:
-        watchers.append(add_stopper(problem, [training], policy, judge))
-    boost(training, policy.n_rounds, watchers, known=None if known is None else known.ensemble)
+    boost(training, policy.n_rounds, [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)], known=ensemble)
     if outcome is not None and training.n_rounds < outcome.n_rounds and training.best_round == outcome.best_round:
         training.best_round = training.best_score = None  # a callback ended it before that round
-    return training
+    return training.model()
 
 
 def plan(
