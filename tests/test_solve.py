@@ -150,7 +150,7 @@ def absolute(scale, rate=1.0):
     X = rng.normal(size=(800, 4))
     y = X[:, 0] * X[:, 1] + np.sin(2 * X[:, 2]) + 0.3 * rng.normal(size=800)
     loss = gbun.TorchLoss(lambda y, s: scale * abs(s - y), hessian="gauss_newton")
-    model = gbun.train({"objective": loss, "n_neurons": 64, "learning_rate": rate}, (X, y), 20)
+    model = gbun.train({"objective": loss, "n_neurons": 64, "temperature": 2.0, "learning_rate": rate}, (X, y), 20)
     return 1.0 - float(((model.predict(X) - y) ** 2).mean() / y.var()), model.ensemble.heads
 
 

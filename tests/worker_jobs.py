@@ -176,6 +176,7 @@ def train_with_checkpoints(path, n_rounds, resume, patience, dies_in=None):
     data, (X, y) = share(rows(kind, 300 if patience else 2500)), rows(kind, 800, seed=1)
     callbacks = [Checkpoint(path, every=3), *([EarlyStopping(patience)] if patience else []), Die()]
     params = {"n_neurons": 32, "learning_rate": 1.0, "gram_rows": 0.5, "eval_metric": "auc" if patience else None}
+    params |= {"temperature": 2.0, "temperature_doublings": 0}  # soon overfits
     model = distributed.train(
         params, data, n_rounds, evals={"valid": share((X, y))} if patience else {}, callbacks=callbacks,
         task=task_of(kind), resume=path if resume else None, timeout=PATIENCE,

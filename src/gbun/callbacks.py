@@ -173,6 +173,7 @@ class EarlyStopping(Callback):
             raise ValueError(f"min_gain must be in [0, 1), got {min_gain}")
         self.rounds, self.metric, self.name = rounds, metric, name
         self.min_delta, self.min_gain = min_delta, min_gain
+        self.seen, self.planned, self.ran_out = -1, 0, False
 
     @property
     def metrics(self) -> list[str]:

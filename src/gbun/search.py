@@ -105,10 +105,11 @@ class Search(ABC, Generic[Result]):
     def _begin(self, known: Ensemble | None) -> tuple[list[Training], EarlyStopping, list[Evaluations]]:
         """Prepare the trainings and their stopper; where learners race, the winner has its first rounds already."""
         candidates, raced = candidate_learners(self.problem), list[Evaluations]()
+        settings = ResolvedSettings(candidates[0])
         if known is not None or len(candidates) == 1:
-            runs = self.prepare_runs(ResolvedSettings())
+            runs = self.prepare_runs(settings)
             return runs, self._add_stopper(runs), raced
-        first = self.prepare_run(0, ResolvedSettings(candidates[0]))
+        first = self.prepare_run(0, settings)
         stopper = self._add_stopper([first])
         n_rounds = min(RACE_ROUNDS, self.policy.n_rounds)
         winner = race(first, n_rounds, self.judge, [c for c in self.callbacks if c.during_race])

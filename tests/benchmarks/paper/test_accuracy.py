@@ -171,7 +171,7 @@ def test_gbuns_point_is_its_defaults():
 def test_a_learner_without_a_trial_in_time_has_failed(monkeypatch):
     monkeypatch.setattr("benchmarks.paper.accuracy.tuning.LEAST_GRACE", 0.0)
     with pytest.raises(Failed, match=r"none of 1 trial\(s\) ended in 1e-06 s"):
-        tune(Tuning("classes", "linear", None, 1e-6, 1, 1, False))
+        tune(Tuning("classes", "gbun", None, 1e-6, 1, 1, False))
 
 
 @pytest.mark.slow
