@@ -14,8 +14,9 @@ from gbun.defaults import resolve_seed
 from gbun.description import Description
 from gbun.ensemble import Ensemble
 from gbun.learner_choice import candidate_learners
+from gbun.learners import MixedLearner, TreeLearner
 from gbun.model import Model
-from gbun.problem import Problem, check_unused_parameters
+from gbun.problem import DEFAULTS, Problem, check_unused_parameters
 
 LEARNER_PARAMETERS = (
     "learner", "n_leaves", "min_leaf_rows", "n_projections", "n_candidates", "n_neurons", "temperature",
@@ -77,6 +78,15 @@ def check_continuation(problem: Problem, initial: Model, source: str) -> None:
             "group_size": family.group_size,
             "random_state": family.seed,
         }
+    trees = e.learner.tree if isinstance(e.learner, MixedLearner) else e.learner
+    if isinstance(trees, TreeLearner):
+        trained |= {
+            "n_leaves": trees.n_leaves,
+            "min_leaf_rows": trees.min_rows,
+            "n_projections": trees.n_projections,
+            "n_candidates": trees.n_candidates,
+            "random_state": trees.seed,
+        }
     if e.linear is not None:
         trained["linear_l2"] = e.linear.l2
         if e.linear.buckets is not None and e.linear.buckets.hashed:
@@ -84,7 +94,7 @@ def check_continuation(problem: Problem, initial: Model, source: str) -> None:
     for name, value in trained.items():
         wanted = getattr(parameters, name)
         wanted = resolve_seed(wanted) if name == "random_state" and wanted is not None else wanted
-        if wanted not in (None, value, "auto"):
+        if wanted not in (None, value, "auto", getattr(DEFAULTS, name)):
             raise ValueError(f"{name}={wanted!r} differs from {source}'s {value!r}; leave it out")
     if family is not None and parameters.density not in (None, family.density, family.sparse_density):
         raise ValueError(f"density={parameters.density!r} differs from {source}'s {family.density!r}; leave it out")

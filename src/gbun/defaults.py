@@ -30,7 +30,8 @@ MIN_ROWS_FOR_ONE_SPLIT, FOLDS = 5000, 5  # with fewer rows a tenth is too noisy:
 MIN_ROWS_FOR_ONE_SPLIT_OF_TREES = 1000
 MIN_ROWS_FOR_LOSS_ALONE = 5000  # of a class; with fewer, accuracy is watched too
 
-MAX_TREE_SCORES = 100
+# Of more scores, a network costs several times what a tree does, and rounds are dear: trees alone, and fewer of them.
+MAX_MIXED_SCORES, MAX_ROUNDS_OF_MANY_SCORES = 100, 100
 MAX_NEURONS, MAX_MIXED_NEURONS, MAX_MIXED_NEURONS_OF_ONE_SCORE = 256, 128, 64  # beside trees, fewer outputs do
 RACE_ROUNDS, LEAD = 10, 0.05  # networks stay beside trees that are ahead by this share of the loss after ten rounds
 # Cells of one size cannot follow a curve along a column.
@@ -69,7 +70,7 @@ def choose_kinds(parameters: Parameters, features: Features, schema: Schema, n_s
     """Return the kinds of learners that parameters allow, those first that suit these features best.
 
     Trees split dense columns and those of categories; networks see all features. A parameter that only networks have
-    asks for networks. Many scores have one Hessian in a network, and a sum each in every leaf.
+    asks for networks.
     """
     if parameters.learner != "auto":
         return [parameters.learner]
@@ -77,9 +78,19 @@ def choose_kinds(parameters: Parameters, features: Features, schema: Schema, n_s
     n_categories = len(schema.categorical)
     if (features.dense is None and not n_categories) or n_categories > MAX_CATEGORIES:
         return ["network"]
-    if parameters.device != "cpu" or networks_only or n_scores > MAX_TREE_SCORES:
+    if parameters.device != "cpu" or networks_only:
         return ["network"]
-    return ["mixed", "tree"]
+    if n_scores <= MAX_MIXED_SCORES:
+        return ["mixed", "tree"]
+    solves = parameters.gram_rows is not None or parameters.hessian != "shared"
+    return ["network"] if solves or features.sparse is not None else ["tree"]
+
+
+def most_rounds(has_trees: bool, n_scores: int) -> int:
+    """Return how many rounds a training has at most where nobody says how many."""
+    if not has_trees:
+        return MAX_ROUNDS
+    return MAX_TREE_ROUNDS if n_scores <= MAX_MIXED_SCORES else MAX_ROUNDS_OF_MANY_SCORES
 
 
 def choose_n_leaves(n_rows: int, n_scores: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -48,6 +49,7 @@ from gbun.scored_rows import Place, ScoredRows, Start, TrainingRows, scale
 
 Made = TypeVar("Made")
 UNSETTLED = ResolvedSettings()
+FEWEST_STEPS = 256  # of float32 within the range of a column
 Allocated = tuple[TrainingRows, list[Evaluation]]
 
 
@@ -71,6 +73,8 @@ def prepare(
     parameters, collective = problem.parameters, problem.collective
     initial = known or problem.initial
     learner, scaling, objective, start = initial_state(problem, initial, settings)
+    if learner.splits_columns and not trial:
+        warn_of_rounding(problem)
     metrics = metrics_for(parameters.eval_metric, objective)
     device = make_device(parameters.device, parameters.tf32, pool.count)
     init = settings.init or parameters.init
@@ -249,6 +253,22 @@ def metric_bytes(problem: Problem, n_scores: int, n_rows: int) -> int:
     """Return the memory for the metrics of an evaluation set of some rows, one after the other."""
     metrics = metrics_for(problem.parameters.eval_metric, problem.target.objective)
     return n_rows * max(metric.row_bytes(n_scores) for metric in metrics)
+
+
+def warn_of_rounding(problem: Problem) -> None:
+    """Warn of columns whose values trees, which see float32, cannot tell apart."""
+    X = problem.shard.features.dense
+    if not isinstance(X, np.ndarray) or X.dtype.itemsize < np.dtype(np.float64).itemsize or not len(X):
+        return
+    low, high = np.fmin.reduce(X, axis=0).astype(float), np.fmax.reduce(X, axis=0).astype(float)
+    coarse = np.flatnonzero((high > low) & (high - low < FEWEST_STEPS * np.spacing(np.float32(np.abs(high)))))
+    if len(coarse):
+        j = int(coarse[0])
+        between = f"{float(low[j])!r} to {float(high[j])!r} in column {problem.schema.dense_names[j]!r}"
+        warnings.warn(
+            f"X has values from {between}: trees see float32, which cannot tell many of them apart; subtract an offset",
+            stacklevel=2,
+        )
 
 
 def copy_to_host(device: Device, n_bytes: int, rows: Shard) -> Shard:

@@ -47,6 +47,7 @@ Data = Dataset | tuple[Any, ...]
 PARAMETERS_OF_PARTS = {
     "networks": NETWORK_PARAMETERS,
     "trees": ("n_leaves", "min_leaf_rows", "n_projections", "n_candidates"),
+    "normal equations": ("gram_rows", "hessian"),
 }
 DEFAULTS = Parameters()
 LOCAL_PARAMETERS = ("n_jobs", "device", "tf32", "memory_budget", "network", "verbose", "random_state")
@@ -160,8 +161,12 @@ def read_problem(
 
 
 def check_unused_parameters(parameters: Parameters, learner: AnyLearner) -> None:
-    """Refuse parameters of networks or trees that this learner would ignore."""
-    uses = {"networks": learner.family is not None, "trees": learner.splits_columns}
+    """Refuse parameters that this learner would ignore."""
+    uses = {
+        "networks": learner.family is not None,
+        "trees": learner.splits_columns,
+        "normal equations": not learner.diagonal,
+    }
     for parts, names in PARAMETERS_OF_PARTS.items():
         for name in () if uses[parts] else names:
             if getattr(parameters, name) != getattr(DEFAULTS, name):

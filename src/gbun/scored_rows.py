@@ -189,8 +189,10 @@ class TrainingRows:
         self._unfused.take_leaves(partition, leaves)
 
     def fill_leaf_derivatives(self, rows: slice, g: FloatArray, h: FloatArray) -> None:
-        """Write g and h, one for each score, of the loss at the current scores of some rows."""
-        self.objective.fill_leaf_derivatives(self.y[rows], self.current_scores()[rows], self.weight[rows], g, h)
+        """Write g and h, one for each score, of the loss at the current scores of some rows, by the unit of weights."""
+        unit, weight = self.totals.weight_unit, self.weight[rows]
+        weight = weight if unit == 1.0 else weight / unit
+        self.objective.fill_leaf_derivatives(self.y[rows], self.current_scores()[rows], weight, g, h)
 
     def add(self, head: FloatArray) -> None:
         """scores += P W, in the next pass."""

@@ -13,13 +13,12 @@ from gbun.callbacks import Callback, EarlyStopping, callbacks_for_verbosity
 from gbun.defaults import (
     DEFAULT_ROUNDS,
     FOLDS,
-    MAX_ROUNDS,
-    MAX_TREE_ROUNDS,
     MIN_ROWS_FOR_ONE_SPLIT,
     MIN_ROWS_FOR_ONE_SPLIT_OF_TREES,
     MIN_ROWS_TO_HOLD_OUT,
     PATIENCE,
     TREE_PATIENCE,
+    most_rounds,
 )
 from gbun.learner_choice import ResolvedSettings, choose_learner
 from gbun.model import Model
@@ -40,7 +39,7 @@ def choose_policy(problem: Problem, callbacks: Sequence[Callback]) -> StoppingPo
     if automatic and problem.totals.n_weighted >= MIN_ROWS_TO_HOLD_OUT:
         patience = TREE_PATIENCE if has_trees else PATIENCE
     if n_rounds is None:
-        most = MAX_TREE_ROUNDS if has_trees else MAX_ROUNDS
+        most = most_rounds(has_trees, problem.target.objective.n_outputs(problem.target.y))
         n_rounds = DEFAULT_ROUNDS if patience is None and not has_stopper else most
     needs_held_out_rows = patience is not None and (automatic or not problem.shards)
     if needs_held_out_rows and problem.initial is not None:

@@ -217,6 +217,55 @@ def test_one_column_functions_are_learnt():
         assert 1 - np.mean((model.predict(x) - y) ** 2) / y.var() > 0.99
 
 
+@pytest.mark.parametrize("objective", ["poisson", "gamma", "tweedie"])
+def test_steps_are_bounded_where_tails_are_heavy(objective):
+    """Newton's steps of a log link would make predictions of any size."""
+    heavy = np.random.default_rng(3).normal(size=(4000, 6))
+    mean = np.exp(2.0 * heavy[:, 0] + 0.5 * heavy[:, 1])
+    y = mean * np.random.default_rng(4).gamma(0.5, 2.0, 4000) + 1e-3
+    y = y.round() if objective == "poisson" else y
+    params = {"learner": "tree", "objective": objective, "n_jobs": 1}
+    model, start = (gbun.train(params, (heavy[:2000], y[:2000]), n) for n in (100, 0))
+    for rows in (slice(2000), slice(2000, None)):
+        losses = [m.ensemble.objective.loss(y[rows], m.decision_function(heavy[rows])[:, None]) for m in (model, start)]
+        assert losses[0].mean() < losses[1].mean()
+    assert model.predict(heavy).max() < 2.0 * y.max()
+
+
+def test_the_unit_of_weights_is_immaterial():
+    wanted = train("tree", "squared_error", weight=np.ones(len(X))).decision_function(X)
+    for unit in (1e-300, 1e-45, 1e38, 1e100):
+        found = train("tree", "squared_error", weight=np.full(len(X), unit)).decision_function(X)
+        np.testing.assert_allclose(found, wanted, atol=0.05)
+
+
+def test_columns_that_float32_cannot_tell_apart_are_named():
+    shifted = np.column_stack([SIGNAL, SIGNAL.astype(float) + 1e9])
+    with pytest.warns(UserWarning, match=r"in column '1': trees see float32"):
+        gbun.train({"learner": "tree"}, (shifted, SIGNAL), 2, task="regression")
+
+
+@pytest.mark.parametrize(
+    "given", [{"n_leaves": 7}, {"n_projections": 0}, {"min_leaf_rows": 9}, {"n_candidates": 3}, {"random_state": 5}]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_continued_model_keeps_its_trees(kind, given):
+    first = train(kind, rounds=3)
+    with pytest.raises(ValueError, match=rf"{next(iter(given))}=.* differs from init_model's .*; leave it out"):
+        gbun.train(given, (X, TARGETS["logistic"]), 2, init_model=first)
+
+
+def test_very_many_classes_have_trees_alone():
+    y = rng.permutation(np.arange(900) % 150)
+    points = rng.normal(size=(150, 6))[y] + 0.1 * rng.normal(size=(900, 6))
+    model = gbun.train({"n_jobs": 1}, (points, y), 30, task="classification")
+    assert model.ensemble.learner.kind == "tree"
+    assert (model.predict(points) == y).mean() > 0.8
+    assert (
+        gbun.train({"hessian": "per_class"}, (points, y), 1, task="classification").ensemble.learner.kind == "network"
+    )
+
+
 def test_rows_of_weight_zero_change_nothing():
     weight = (rng.random(len(X)) < 0.6).astype(float)
     kept = np.flatnonzero(weight)
@@ -228,6 +277,8 @@ def test_rows_of_weight_zero_change_nothing():
     ("params", "rows", "message"),
     [
         ({"n_neurons": 16}, X, "n_neurons=16 is a parameter of networks"),
+        ({"gram_rows": 0.5}, X, "gram_rows=0.5 is a parameter of normal equations"),
+        ({"memory_budget": 1000}, X, "got 1000 bytes; a smaller n_leaves needs less"),
         ({"device": "torch:cpu"}, X, "learner='tree' is computed on device='cpu' only"),
         ({}, [{"a": 1.0}] * len(X), "learner='tree' splits dense columns, X has none"),
         ({"n_leaves": 1}, X, "n_leaves must be"),

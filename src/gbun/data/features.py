@@ -128,6 +128,16 @@ class Schema:
     categorical: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
 
+    @property
+    def dense_names(self) -> tuple[str, ...]:
+        """The names of the dense columns, or their numbers.
+
+        >>> Schema("frame", 3, ("age", "town", "size"), ("town",)).dense_names
+        ('age', 'size')
+        """
+        names = self.names or map(str, range(self.n_columns or 0))
+        return tuple(name for name in names if name not in self.categorical)
+
 
 @dataclass(frozen=True)
 class Shard:

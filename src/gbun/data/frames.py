@@ -98,15 +98,19 @@ def _from_pandas(series: Any, column: str, name: str, categorical: Sequence[str]
 
 def _all_numbers(values: Any, column: str, name: str) -> bool:
     """Return whether a column of Python objects holds numbers; if not, all must be strings."""
-    kinds = {type(value) for value in values}
-    if kinds and all(issubclass(kind, (int, float, np.number, np.bool_)) for kind in kinds):
-        return True
-    other = next((kind for kind in kinds if not issubclass(kind, str)), None)
-    if other is not None:
+    of_kind = {type(value): value for value in values}
+    numbers = [v for kind, v in of_kind.items() if issubclass(kind, (int, float, np.number, np.bool_))]
+    strings = [v for kind, v in of_kind.items() if issubclass(kind, str)]
+    for kind, value in of_kind.items():
+        if not any(value is known for known in (*numbers, *strings)):
+            raise ValueError(
+                f"{name}[{column!r}] must hold numbers, or strings, or be of type category, got {kind.__name__} in it"
+            )
+    if numbers and strings:
         raise ValueError(
-            f"{name}[{column!r}] must hold numbers, or strings, or be of type category, got {other.__name__} in it"
+            f"{name}[{column!r}] must hold numbers only, or strings only, got both: {numbers[0]!r} and {strings[0]!r}"
         )
-    return False
+    return bool(numbers)
 
 
 def _from_polars(series: Any, column: str, name: str, categorical: Sequence[str] | None) -> FrameColumn:

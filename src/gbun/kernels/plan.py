@@ -151,7 +151,8 @@ def make_plan(
     besides += (
         ", with copies of the rows that are held out and of the others" if work.copied and device.compiled else ""
     )
-    smaller = "init='constant'" if least.n_bytes == least.linear_bytes else "a smaller n_neurons"
+    smaller = "a smaller n_neurons" if work.fused else "a smaller n_leaves"
+    smaller = "init='constant'" if least.n_bytes == least.linear_bytes else smaller
     raise BudgetTooSmallError(
         f"memory_budget must be at least {least.n_bytes} bytes{where} for {n:,} rows{besides}, "
         f"K = {K} and {C} score(s) a row, got {budget} bytes{half}; {smaller} needs less",

@@ -8,6 +8,7 @@ round and adds P W to the scores; it knows nothing else about learners.
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from gbun.networks import Family, Network
 
 Reduce = Callable[[FloatArray], FloatArray]
 """Sum an array over all workers; every worker calls it and gets the same bits."""
+
+USUAL_EXPONENT = 30  # of a mean weight, base 2: g and h then have room in float32
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -114,6 +117,16 @@ class RowTotals:
     n_weighted: int
     weight: float
 
+    @property
+    def weight_unit(self) -> float:
+        """The power of two nearest to the mean weight, and 1 for usual ones: weights that float32 has room for.
+
+        >>> RowTotals(10, 10, 25.0).weight_unit, RowTotals(10, 8, 1e-300).weight_unit == 2.0**-1000
+        (1.0, True)
+        """
+        exponent = math.frexp(self.weight / max(1, self.n_weighted))[1]
+        return 1.0 if abs(exponent) <= USUAL_EXPONENT else math.ldexp(1.0, exponent - 1)
+
 
 class LearnerRows(Protocol):
     """What a learner may ask of the training rows of this worker."""
@@ -138,7 +151,10 @@ class LearnerRows(Protocol):
         """Compute g (n x C) and h (n, or n x C) of the loss at the current scores; several threads may call it."""
 
     def fill_leaf_derivatives(self, rows: slice, g: FloatArray, h: FloatArray) -> None:
-        """Write g and h of the loss, float32 of shape (n, C), where rows of a leaf share one value for each score."""
+        """Write g and h of the loss, float32 of shape (n, C), where rows of a leaf share one value for each score.
+
+        Both are in units of `totals.weight_unit`.
+        """
 
     def current_scores(self) -> Array:
         """Return the scores, n x C, after adding the step before; call it before threads ask for derivatives."""

@@ -89,10 +89,9 @@ class TreeFitter:
         one_g, one_h = self._fill_derivatives(t)
         splits = self.candidates.draw(threads)
         projections, projected = self._draw(t)
-        learner, relative = self.learner, self.learner.reg_form == "relative"
-        grown = self.grower.grow(
-            one_g, one_h, learner.reg_lambda, reduce, self.collective.size, *projected, relative=relative
-        )
+        learner, unit, relative = self.learner, self.rows.totals.weight_unit, self.learner.reg_form == "relative"
+        penalty = learner.reg_lambda if relative else learner.reg_lambda / unit
+        grown = self.grower.grow(one_g, one_h, penalty, reduce, self.collective.size, *projected, relative=relative)
         tree = to_tree(grown, *splits, projections)
         self.candidates.add(tree)
         partition = TreePartition(tree, self.statistics.fill, self.categories)
@@ -100,6 +99,7 @@ class TreeFitter:
             G, H = grown.sum_g[:, None], grown.sum_h[:, None]
         else:
             G, H = (leaf_sums(values, grown.leaf_of_row, grown.n_leaves, threads, reduce) for values in (g, h))
+        G, H = G * unit, H * unit
         A = H[:, 0] if C == 1 else np.ascontiguousarray(H.T)
         total = H.sum(axis=0)
         equations = NormalEquations(A, G, np.stack([total, total]) if C > 1 else np.repeat(total, 2), diagonal=True)
@@ -128,10 +128,11 @@ class TreeFitter:
         """Find the gains of single splits at the scores of the start."""
         one_g, one_h = self._fill_derivatives(0)
         learner, threads, reduce = self.learner, self.rows.threads, self.collective.sum
-        n_leaves = learner.n_leaves if learner.reg_form == "relative" else None
+        relative, unit = learner.reg_form == "relative", self.rows.totals.weight_unit
         gains, bins = screen_columns(
-            binned.by_column[: len(columns)], columns.is_bundle, one_g, one_h, learner.reg_lambda, learner.min_rows,
-            threads, reduce, n_leaves,
+            binned.by_column[: len(columns)], columns.is_bundle, one_g, one_h,
+            learner.reg_lambda if relative else learner.reg_lambda / unit, learner.min_rows,
+            threads, reduce, learner.n_leaves if relative else None,
         )  # fmt: skip
         gaining = np.flatnonzero(gains)
         guide.start_from(columns.raw_splits()[0][gaining, bins[gaining]], gains[gaining])

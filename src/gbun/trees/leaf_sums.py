@@ -2,12 +2,13 @@
 
     S[l, c] = sum over rows i of leaf l of  floor(v_ic x scale_c + 1/2) / scale_c
 
-The scale of an output is the largest power of two for which no number exceeds 2^40 and no sum 2^52, so that sums of
-workers are exact in float64.
+The scale of an output is the largest power of two for which numbers as large as the largest may exceed neither 2^40
+nor, together, 2^52: sums of workers are exact in float64.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from gbun.dtypes import FloatArray, IntArray
 from gbun.kernels.threads import ThreadPool
 from gbun.trees.compiled import kernel
 from gbun.trees.grower import Reduce
-from gbun.trees.quantise import MOST_FINE, MOST_FINE_SUM, N_SIZES, SIZE_SHIFT, check_exponent, find_exponent
+from gbun.trees.quantise import MOST_FINE, MOST_FINE_SUM, REFUSED, check_exponent, largest_exponent
 
 MIN_PARALLEL = 2**15  # numbers that are summed sooner than another thread begins
 SIGNLESS = np.uint32(0x7FFFFFFF)
+EXPONENT_SHIFT, N_EXPONENTS = 23, 256  # of float32
 
 
 def leaf_sums(
@@ -35,11 +37,16 @@ def leaf_sums(
         raise ValueError(f"leaf_of_row must name one of {n_leaves} leaves for each of {n} rows")
     parts = range(threads.count if values.size >= MIN_PARALLEL else 1)
     cuts = [(n * p // len(parts), n * (p + 1) // len(parts)) for p in parts]
-    sizes = np.zeros((len(parts), C, N_SIZES), dtype=np.int64)
+    largest, counts = np.zeros((len(parts), C), dtype=np.uint32), np.zeros((len(parts), C), dtype=np.int64)
     bits = values.view(np.uint32)
-    threads.run_compiled(lambda p: _count_sizes(bits, *cuts[p], sizes[p]), parts)
-    of_all = reduce(sizes.sum(axis=0).astype(np.float64).ravel()).reshape(C, N_SIZES)
-    exponents = _find_exponents(of_all)
+    threads.run_compiled(lambda p: _measure(bits, *cuts[p], largest[p], counts[p]), parts)
+    seen: FloatArray = np.zeros(
+        (C, N_EXPONENTS + 1)
+    )  # how many workers have which largest exponent; how many numbers there are
+    seen[np.arange(C), largest.max(axis=0) >> np.uint32(EXPONENT_SHIFT)] = 1.0
+    seen[:, -1] = counts.sum(axis=0)
+    seen = reduce(seen.ravel()).reshape(seen.shape)
+    exponents = _find_exponents(seen)
     check_exponent(int(exponents.min(initial=0)))
     scale = np.ldexp(1.0, exponents)
     sums = np.zeros((len(parts), n_leaves, C))
@@ -49,19 +56,24 @@ def leaf_sums(
 
 
 @kernel()
-def _count_sizes(bits: Any, first: int, last: int, counts: Any) -> None:
-    """`count_sizes` of each output, signed."""
+def _measure(bits: Any, first: int, last: int, largest: Any, counts: Any) -> None:
+    """Find the largest number of each output, by its bits, and how many are not zero."""
     for i in range(first, last):
         for c in range(bits.shape[1]):
             size = bits[i, c] & SIGNLESS
-            counts[c, size >> np.uint32(SIZE_SHIFT)] += np.int64(size != np.uint32(0))
+            largest[c] = max(largest[c], size)
+            counts[c] += np.int64(size != np.uint32(0))
 
 
 @kernel()
-def _find_exponents(counts: Any) -> Any:
-    exponents = np.empty(len(counts), dtype=np.int64)
-    for c in range(len(counts)):
-        exponents[c] = find_exponent(counts[c], MOST_FINE, MOST_FINE_SUM)
+def _find_exponents(seen: Any) -> Any:
+    exponents = np.empty(len(seen), dtype=np.int64)
+    for c in range(len(seen)):
+        k = N_EXPONENTS - 1
+        while k > 0 and seen[c, k] == 0.0:
+            k -= 1
+        n, top = seen[c, N_EXPONENTS], math.ldexp(1.0, k - 126)  # numbers are below the next power of two
+        exponents[c] = REFUSED if k == N_EXPONENTS - 1 else largest_exponent(top, n * top, n, MOST_FINE, MOST_FINE_SUM)
     return exponents
 
 

@@ -63,6 +63,17 @@ def _count(value: Any, table: Any) -> None:
 
 
 @kernel()
+def largest_exponent(top: float, total: float, n: float, most: float, most_sum: float) -> int:
+    """Return the largest e for which top x 2^e is at most `most`, and the rounded sum of n numbers x 2^e `most_sum`."""
+    e = MOST_EXPONENT
+    while top * math.ldexp(1.0, e) > most or total * math.ldexp(1.0, e) + n / 2 > most_sum:
+        e -= 1
+        if e < -MOST_EXPONENT:
+            return TOO_MANY
+    return e
+
+
+@kernel()
 def find_exponent(counts: Any, most: float, most_sum: float) -> int:
     """Return the largest e so that numbers of these sizes x 2^e are at most `most`, and sums of them `most_sum`.
 
@@ -78,17 +89,15 @@ def find_exponent(counts: Any, most: float, most_sum: float) -> int:
             top = math.ldexp(1.0 + quarters / 4, exponent - 127) if exponent > 0 else math.ldexp(quarters / 4, -126)
             total += counts[k] * top
             n += np.int64(counts[k])
-    e = MOST_EXPONENT
-    while top * math.ldexp(1.0, e) > most or total * math.ldexp(1.0, e) + n / 2 > most_sum:
-        e -= 1
-        if e < -MOST_EXPONENT:
-            return TOO_MANY
-    return e
+    return largest_exponent(top, total, n, most, most_sum)
 
 
 def check_exponent(e: int) -> None:
     if e == REFUSED:
-        raise ValueError("gradients and Hessians must be finite numbers, and no Hessian may be negative")
+        raise ValueError(
+            "the objective's gradients and Hessians, times sample_weight, must be finite numbers that float32 can hold "
+            "(below 3.4e38), and no Hessian may be negative; change the unit of y or of the loss"
+        )
     if e == TOO_MANY:
         raise ValueError("sums over so many rows do not fit: there may be at most 2^32 of all workers together")
 
