@@ -56,23 +56,25 @@ class Parameters:
         None,
         Interval(0, UNBOUNDED, integral=True, optional=True),
         "Number of boosting rounds, one network or tree each; 0 keeps the start only. None: as many as help, at most "
-        "300 (1000 where there are trees), found by early stopping on held-out rows; 100 with fewer than 50 rows or an "
-        "init_model.",
+        "300 (1000 where there are trees, 100 with more than 100 scores a row), found by early stopping on held-out "
+        "rows; 100 with fewer than 50 rows or an init_model.",
     )
     learner: str = parameter(
         "auto",
         Choice(("auto", "network", "tree", "mixed")),
         "What a round is made of: 'network' a random network, 'tree' a tree of dense columns, random projections of "
         "them and columns of categories, 'mixed' three trees and one network in turn. 'auto': for dense columns and "
-        "categories on the CPU 'mixed', or 'tree' if a trial (see n_estimators) finds it better; otherwise, with more "
-        "than 100 scores a row, or if a parameter of networks is given, 'network'.",
+        "categories on the CPU 'mixed', or 'tree' if held-out rows prefer it (see n_estimators and "
+        "early_stopping_rounds), and 'tree' with more than 100 scores a row; otherwise, or if a parameter of networks "
+        "is given, 'network'.",
     )
     init: str = parameter(
         "auto",
         Choice(("auto", "linear", "constant")),
         "Where boosting starts: 'linear' first fits a linear model for the same objective, 'constant' takes the best "
         "constant, as in the paper. 'auto': linear if there are sparse features, unless the constant is better on the "
-        "rows held out to choose linear_l2; also on dense columns if linear_l2 is given.",
+        "rows held out to choose linear_l2; on dense columns if linear_l2 is given, and, with trees, if it alone is "
+        "better than the best round on the rows that decide the number of rounds.",
     )
     linear_l2: float | None = parameter(
         None,
@@ -90,8 +92,8 @@ class Parameters:
         None,
         Interval(2, 16384, integral=True, optional=True),
         "K, the number of outputs of each network. Time grows as K for small K and as K^2 for large K. None: a "
-        "sixteenth of the number of rows with a weight, from 16 to 256 (beside trees, to 128) in steps of 16, or "
-        "of group_size.",
+        "sixteenth of the number of rows with a weight, from 16 to 256 (beside trees, to 64 with one score a row and "
+        "to 128 with several) in steps of 16, or of group_size.",
     )
     n_leaves: int | None = parameter(
         None,
@@ -133,7 +135,7 @@ class Parameters:
         None,
         Interval(0, 1e6, "right", optional=True),
         "tau: normalised outputs are multiplied by it before the softmax. 1 is the value of the paper; larger values "
-        "make harder splits. None: 2 for dense columns, 1 for sparse features.",
+        "make harder splits. None: 2 for dense columns, 1 for sparse features and for at most 8 dense columns.",
     )
     temperature_doublings: int | None = parameter(
         None,

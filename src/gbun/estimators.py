@@ -92,6 +92,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         self.best_score_ = self.model_.description.best_score
         linear = self.model_.ensemble.linear
         self.linear_l2_ = None if linear is None else linear.l2
+        self.learner_ = self.model_.ensemble.learner.kind
 
     def _row_weights(self, y: Any, sample_weight: Any) -> Any:
         return sample_weight
@@ -287,6 +288,7 @@ Attributes
 model_ : the fitted `gbun.Model`
 n_estimators_ : its number of rounds
 linear_l2_ : the penalty of the linear start; None if the start is constant
+learner_ : "network", "tree" or "mixed"
 evals_result_ : {evaluation set: {metric: [value after each round]}}
 best_iteration_, best_score_ : those of early stopping; None without it
 n_features_in_, feature_names_in_ : of the columns seen in `fit`, if they have numbers or names

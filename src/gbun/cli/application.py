@@ -34,7 +34,7 @@ def gbun(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Gradient boosting of untrained neural networks.
+    """Gradient boosting of untrained neural networks, and of trees.
 
     Exit codes: 0 done, 1 unusable data or model (one line on the error stream says why), 2 wrong usage,
     130 Ctrl-C.

@@ -180,7 +180,7 @@ class GBUNClassificationModel(_Model, ClassifierParams):
 
 @add_accessors
 class GBUNRegressor(_SparkEstimator):
-    """Gradient boosting of untrained networks for regression, on Spark."""
+    """Gradient boosting of untrained networks and trees for regression, on Spark."""
 
     _task = "regression"
     _model = GBUNRegressionModel
@@ -188,7 +188,7 @@ class GBUNRegressor(_SparkEstimator):
 
 @add_accessors
 class GBUNClassifier(_SparkEstimator, ClassifierParams):
-    """Gradient boosting of untrained networks for classification, on Spark. Labels and predictions are numbers."""
+    """Gradient boosting of untrained networks and trees for classes, on Spark. Labels and predictions are numbers."""
 
     _task = "classification"
     _model = GBUNClassificationModel
