@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,3 +25,6 @@ FEATURE_ID = np.uint64
 # NumPy's stubs cannot follow a dtype through arithmetic; tests check the dtypes above.
 FloatArray: TypeAlias = NDArray[Any]
 IntArray: TypeAlias = NDArray[Any]
+
+Reduce: TypeAlias = Callable[[FloatArray], FloatArray]
+"""Sum an array over all workers; every worker calls it and gets the same bits."""

@@ -165,7 +165,7 @@ def check_unused_parameters(parameters: Parameters, learner: AnyLearner) -> None
     uses = {
         "networks": learner.family is not None,
         "trees": learner.splits_columns,
-        "normal equations": not learner.diagonal,
+        "normal equations": learner.family is not None or not learner.splits_columns,  # trees bring their own
     }
     for parts, names in PARAMETERS_OF_PARTS.items():
         for name in () if uses[parts] else names:

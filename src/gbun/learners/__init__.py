@@ -1,5 +1,6 @@
 """Base learners: the softmax network, and the interface by which others plug in."""
 
+from gbun.dtypes import Reduce
 from gbun.learners.base import (
     AnyLearner,
     Arrays,
@@ -8,7 +9,6 @@ from gbun.learners.base import (
     Learner,
     LearnerRows,
     Partition,
-    Reduce,
     RoundFitter,
     RowTotals,
     Step,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -21,13 +21,10 @@ from numpy.typing import NDArray
 from gbun.arrays import Array
 from gbun.collectives import Collective
 from gbun.data.features import Features
-from gbun.dtypes import MEMBERSHIP, FloatArray, IntArray
+from gbun.dtypes import MEMBERSHIP, FloatArray, IntArray, Reduce
 from gbun.kernels.interface import NormalEquations
 from gbun.kernels.threads import ThreadPool
 from gbun.networks import Family, Network
-
-Reduce = Callable[[FloatArray], FloatArray]
-"""Sum an array over all workers; every worker calls it and gets the same bits."""
 
 USUAL_EXPONENT = 30  # of a mean weight, base 2: g and h then have room in float32
 

@@ -17,7 +17,8 @@ from gbun.kernels.threads import ThreadPool, allocate_aligned
 from gbun.trees.blocks import read_block, row_blocks
 from gbun.trees.bundling import HistogramColumns
 from gbun.trees.categories import NO_BUCKETS, NO_CATEGORIES, Categories, write_bins
-from gbun.trees.intervals import N_BINS
+from gbun.trees.compiled import kernel
+from gbun.trees.histogram import N_BINS
 
 ABSOLUTE, INFINITE = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
 SIGN = np.uint32(0x80000000)
@@ -110,7 +111,7 @@ def write_tile(tile: IntArray, by_row: IntArray, by_column: IntArray) -> None:
         transpose_rows(tile, by_row.view(np.uint64))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _bin_block(
     bits: Any, row_stride: int, column_stride: int, n_rows: int, members: Any, n_members: Any, edges: Any, tile: Any
 ) -> None:
@@ -155,7 +156,7 @@ def _if_missing(x: Any) -> Any:
     return ((infinity - x) >> S63) | ((x + infinity) >> S63)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def transpose_rows(tile: Any, by_row: Any) -> None:
     """Copy a tile of bins, (columns, words of eight rows), to rows, (n, words of eight columns).
 

@@ -18,13 +18,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from gbun.dtypes import FloatArray, IntArray
+from gbun.dtypes import FloatArray, IntArray, Reduce
 from gbun.kernels.threads import ThreadPool
 from gbun.trees.blocks import Block, read_block, row_blocks
-from gbun.trees.intervals import CHILDREN, MAX_EDGES, N_BINS, TOP, Intervals
-
-Reduce = Callable[[FloatArray], FloatArray]
-"""Sums a float64 array over all workers."""
+from gbun.trees.compiled import kernel
+from gbun.trees.histogram import N_BINS
+from gbun.trees.intervals import CHILDREN, MAX_EDGES, TOP, Intervals
 
 SAMPLED_ROWS = 200_000  # about as many rows are looked at, of more
 COLUMNS_AT_A_TIME = 1024  # whose counts, 32 MB, are summed over workers at a time
@@ -189,7 +188,7 @@ def _to_key(bits: Any) -> Any:
     return np.uint32(bits ^ (np.uint32(np.int32(bits) >> S31) | SIGN))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _count_top(values: Any, row_stride: int, column_stride: int, n_rows: int, n_columns: int, counts: Any) -> None:
     """Count the keys by their upper 12 bits."""
     for j in range(n_columns):
@@ -200,7 +199,7 @@ def _count_top(values: Any, row_stride: int, column_stride: int, n_rows: int, n_
             counts[j, INEXACT] += np.int64(key != NO_KEY) & np.int64(np.uint32(bits & BELOW_TOP) != np.uint32(0))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _count_children(
     values: Any,
     row_stride: int,

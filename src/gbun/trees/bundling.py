@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 
-from gbun.dtypes import FloatArray, IntArray
+from gbun.dtypes import FloatArray, IntArray, Reduce
 from gbun.kernels.threads import ThreadPool
-from gbun.trees.binning import ColumnBins, Reduce, choose_rows
+from gbun.trees.binning import ColumnBins, choose_rows
 from gbun.trees.blocks import read_block, row_blocks
-from gbun.trees.intervals import N_BINS
+from gbun.trees.compiled import kernel
+from gbun.trees.histogram import N_BINS
 
 MAX_MEMBERS = N_BINS - 1
 MAX_CANDIDATES = 4096  # further ones, in the order of columns, stay single
@@ -139,7 +139,7 @@ def _meet(on: IntArray, reduce: Reduce, threads: ThreadPool) -> IntArray:
     return meet
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _meet_later(on: Any, i: int, meet: Any) -> None:
     words = on.shape[1]
     for j in range(i + 1, len(on)):
@@ -196,7 +196,7 @@ def _find_leavers(
     return set(columns[np.asarray(reduce(counts)) > 0].tolist())
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _count_conflicts(
     values: Any,
     row_stride: int,

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
@@ -29,6 +28,7 @@ from gbun.kernels.threads import ThreadPool
 from gbun.trees.binned_rows import BinnedRows, allocate_binned_rows, transpose_rows
 from gbun.trees.bundling import HistogramColumns
 from gbun.trees.categories import append_categories
+from gbun.trees.compiled import kernel
 from gbun.trees.tree import Tree
 
 DECAY = 0.95
@@ -188,7 +188,7 @@ def gather_columns(by_column: IntArray, chosen: IntArray, threads: ThreadPool, r
     threads.run(work, range(0, n, size))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _gather(columns: Any, chosen: Any, by_row: Any, by_column: Any) -> None:
     n, width = by_row.shape
     tile = np.zeros((8 * width, TILE_ROWS // 8), dtype=np.uint64)

@@ -18,11 +18,10 @@ import numpy as np
 
 from gbun.checks import check_array
 from gbun.data.features import N_BUCKETS
-from gbun.dtypes import FloatArray, IntArray
+from gbun.dtypes import FloatArray, IntArray, Reduce
 from gbun.kernels.threads import ThreadPool
-from gbun.trees.binning import Reduce
 from gbun.trees.compiled import inlined, kernel
-from gbun.trees.intervals import N_BINS
+from gbun.trees.histogram import N_BINS
 
 PAGE = N_BINS - 2  # ranks that have bins of their own on a page
 OTHERS = N_BINS - 1  # the bin of those on other pages, and on none

@@ -1,51 +1,27 @@
 """Growing one tree on binned rows: the same tree for any number of threads and any division of rows among workers.
 
-On one machine a tree is one call: each thread runs all steps for its shard of the rows, and they meet in shared memory.
-Several workers do the same steps wave by wave, and what decides is summed over all of them between the steps.
+Here is what a tree needs and what it leaves. `growth_in_threads` and `growth_over_workers` take the steps of `waves`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from gbun.dtypes import FloatArray, IntArray
+from gbun.dtypes import FloatArray, IntArray, Reduce
 from gbun.kernels.threads import ThreadPool, allocate_aligned
-from gbun.trees.barrier import join, meet, new_meeting
 from gbun.trees.compiled import kernel
+from gbun.trees.growth_in_threads import grow_at_once
+from gbun.trees.growth_over_workers import grow_wave_by_wave
 from gbun.trees.histogram import N_BINS
-from gbun.trees.quantise import (
-    MOST_FINE,
-    MOST_FINE_SUM,
-    MOST_G,
-    MOST_H,
-    MOST_SUM,
-    N_SIZES,
-    check_exponent,
-    count_sizes,
-    find_exponent,
-)
 from gbun.trees.splitter import SPLIT
-from gbun.trees.waves import LEAF, NODE, Block, Memory, begin, choose, mark_rows, move, search, set_root, settle
+from gbun.trees.waves import LEAF, NODE, Block, Memory, Rule
 
-Reduce = Callable[[FloatArray], FloatArray]  # sums a float64 array over all workers
 MIN_MOVES = 2**15  # rows moved in a tree, about, below which other threads begin too late to help
 MOST_ROWS, MOST_LEAVES = 2**31 - 1, 2**16
-OUTCOME = 4  # the number of leaves, exponents of g and h, how many threads took part
-
-
-class Rule(NamedTuple):
-    """When a leaf is split, and how many are."""
-
-    n_leaves: int
-    penalty: float
-    relative: bool  # to sum h / n_leaves
-    min_rows: float
 
 
 @dataclass(frozen=True)
@@ -135,10 +111,10 @@ class Grower:
         memory = self._memory(by_row_p, by_column_p, n_threads, several=n_processes > 1)
         rule = Rule(self.n_leaves, float(penalty), relative, self.min_rows)
         if n_processes > 1:
-            n_leaves, exponents = _grow_wave_by_wave(self.threads, memory, g, h, rule, reduce)
+            n_leaves, exponents = grow_wave_by_wave(self.threads, memory, g, h, rule, reduce)
             n_parts = n_threads
         else:
-            n_leaves, exponents, n_parts = _grow_at_once(self.threads, n_threads, memory, g, h, rule)
+            n_leaves, exponents, n_parts = grow_at_once(self.threads, n_threads, memory, g, h, rule)
         return _grown(memory, n_leaves, n_parts, exponents)
 
     def _memory(self, by_row_p: IntArray | None, by_column_p: IntArray | None, n_threads: int, several: bool) -> Memory:
@@ -211,194 +187,3 @@ def _read_leaves(leaves: Any, e_g: int, e_h: int, sums: Any, n_rows: Any) -> Non
         n_rows[k] = 0
         for part in range(len(leaves)):
             n_rows[k] += leaves[part, k].last - leaves[part, k].first
-
-
-@kernel()
-def _fine_scale(counts: Any, relative: Any) -> float:
-    """The scale for the sum of all h, which a relative penalty needs; else 0."""
-    return math.ldexp(1.0, find_exponent(counts, MOST_FINE, MOST_FINE_SUM)) if relative else 0.0
-
-
-@kernel()
-def _lambda(rule: Any, fine_total: float, fine: float, e_h: int) -> float:
-    """The penalty in the unit of the quantised h."""
-    share = fine_total / fine / rule.n_leaves if rule.relative else 1.0
-    penalty: float = rule.penalty * share * math.ldexp(1.0, e_h)
-    return penalty
-
-
-# One machine: all steps in one call
-
-
-def _grow_at_once(
-    threads: ThreadPool, n_threads: int, memory: Memory, g: FloatArray, h: FloatArray, rule: Rule
-) -> tuple[int, tuple[int, int], int]:
-    """Return the number of leaves, the exponents of the scales and how many threads took part."""
-    sync, outcome = new_meeting(), np.zeros(OUTCOME, dtype=np.int64)
-    sizes = np.zeros((n_threads, 2, N_SIZES), dtype=np.int64)
-    bits = g.view(np.uint32), h.view(np.uint32)
-
-    def work(_: int) -> None:
-        _grow_shard(memory, g, h, *bits, sizes, sync, n_threads, rule, outcome)
-
-    threads.run_compiled(work, range(n_threads))
-    found, e_g, e_h, n_parts = outcome.tolist()
-    check_exponent(min(e_g, e_h))
-    return found, (e_g, e_h), n_parts
-
-
-@kernel()
-def _grow_shard(
-    memory: Any, g: Any, h: Any, g_bits: Any, h_bits: Any, sizes: Any, sync: Any, wanted: int, rule: Any, outcome: Any
-) -> None:
-    """All steps of a tree for one thread. Each one decides for itself, from the same numbers.
-
-    What a thread reads of others they wrote before a barrier, and do not write again before the next one.
-    """
-    part, size = join(sync, wanted)
-    if part < 0:
-        return
-    n, barriers = len(g), 1
-    first, last = n * part // size, n * (part + 1) // size
-    count_sizes(g_bits, first, last, True, sizes[part, 0])
-    count_sizes(h_bits, first, last, False, sizes[part, 1])
-    meet(sync, size, barriers)
-    counts = sizes[0].copy()
-    for p in range(1, size):
-        counts += sizes[p]
-    e_g, e_h = find_exponent(counts[0], MOST_G, MOST_SUM), find_exponent(counts[1], MOST_H, MOST_SUM)
-    if part == 0:
-        outcome[1], outcome[2], outcome[3] = e_g, e_h, size
-    if min(e_g, e_h) < -500:
-        return
-    columns = len(memory.base.columns) + len(memory.projections.columns)
-    column, end = columns * part // size, columns * (part + 1) // size
-    n_parts = size if len(memory.parts) else 0
-    fine, gain_unit = _fine_scale(counts[1], rule.relative), math.ldexp(1.0, e_h - 2 * e_g)
-    begin(
-        memory, g, h, np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h)), fine, part, first, last
-    )  # fmt: skip
-    n_leaves, count, lambda_ = 1, 0, 0.0
-    while True:
-        barriers += 1
-        meet(sync, size, barriers)
-        if count == 0:
-            total, squares, fine_total = np.int64(0), np.int64(0), 0.0
-            for p in range(size):
-                total, fine_total = total + memory.totals[p], fine_total + memory.fine_totals[p]
-                squares += memory.squares[p]
-            set_root(memory, part, total, squares)
-            lambda_ = _lambda(rule, fine_total, fine, e_h)
-        search(memory, part, n_parts, n_leaves, count, column, end, lambda_, rule.min_rows)
-        barriers += 1
-        meet(sync, size, barriers)
-        settle(memory, part, size, n_leaves, count)
-        n_leaves += count
-        count = choose(memory, part, n_leaves, rule.n_leaves)
-        if count > 0:
-            move(memory, part, n_leaves, count, rule.n_leaves, gain_unit)
-        if count == 0 or n_leaves + count == rule.n_leaves:
-            break
-    n_leaves += count
-    mark_rows(memory, part, n_leaves)
-    if part == 0:
-        outcome[0] = n_leaves
-
-
-# Several workers: sums over all of them between the steps
-
-
-def _grow_wave_by_wave(
-    threads: ThreadPool,
-    memory: Memory,
-    g: FloatArray,
-    h: FloatArray,
-    rule: Rule,
-    reduce: Reduce,
-) -> tuple[int, tuple[int, int]]:
-    parts = range(len(memory.parts))
-    n, columns = len(g), len(memory.base.columns) + len(memory.projections.columns)
-    rows = [(n * p // len(parts), n * (p + 1) // len(parts)) for p in parts]
-    own = [(columns * p // len(parts), columns * (p + 1) // len(parts)) for p in parts]
-    e_g, e_h, fine = common_scales(threads, g, h, rows, rule.relative, reduce)
-    scales = np.float32(math.ldexp(1.0, e_g)), np.float32(math.ldexp(1.0, e_h)), fine
-    gain_unit, lambda_ = math.ldexp(1.0, e_h - 2 * e_g), 0.0
-    threads.run_compiled(lambda p: begin(memory, g, h, *scales, p, *rows[p]), parts)
-    n_leaves, count = 1, 0
-    while True:
-        total, fine_total, squares = _sum_over_workers(memory, count, reduce)
-        if count == 0:
-            lambda_ = _lambda(rule, fine_total, fine, e_h)
-            for p in parts:
-                set_root(memory, p, total, squares)
-        wave = n_leaves, count
-        threads.run_compiled(partial(_search, memory, wave, own, lambda_, rule.min_rows), parts)
-        for p in parts:
-            settle(memory, p, len(parts), n_leaves, count)
-        n_leaves += count
-        for p in parts:
-            count = choose(memory, p, n_leaves, rule.n_leaves)
-        if count > 0:
-            threads.run_compiled(partial(_move, memory, (n_leaves, count, rule.n_leaves, gain_unit)), parts)
-        if count == 0 or n_leaves + count == rule.n_leaves:
-            break
-    n_leaves += count
-    threads.run_compiled(lambda p: mark_rows(memory, p, n_leaves), parts)
-    return n_leaves, (e_g, e_h)
-
-
-def _search(
-    memory: Memory, wave: tuple[int, int], columns: list[tuple[int, int]], penalty: float, min_rows: float, part: int
-) -> None:
-    search(memory, part, 1, *wave, *columns[part], penalty, min_rows)
-
-
-def _move(memory: Memory, wave: tuple[int, int, int, float], part: int) -> None:
-    move(memory, part, *wave)
-
-
-def common_scales(
-    threads: ThreadPool, g: FloatArray, h: FloatArray, rows: list[tuple[int, int]], relative: bool, reduce: Reduce
-) -> tuple[int, int, float]:
-    """Return the exponents of the scales of g and h, and the fine scale of h."""
-    sizes = np.zeros((len(rows), 2, N_SIZES), dtype=np.int64)
-
-    def count(p: int) -> None:
-        count_sizes(g.view(np.uint32), *rows[p], True, sizes[p, 0])
-        count_sizes(h.view(np.uint32), *rows[p], False, sizes[p, 1])
-
-    threads.run_compiled(count, range(len(rows)))
-    of_all = reduce(sizes.sum(axis=0).astype(np.float64).ravel()).astype(np.int64).reshape(2, N_SIZES)
-    e_g, e_h = find_exponent(of_all[0], MOST_G, MOST_SUM), find_exponent(of_all[1], MOST_H, MOST_SUM)
-    check_exponent(min(e_g, e_h))
-    return e_g, e_h, _fine_scale(of_all[1], relative)
-
-
-def _sum_over_workers(memory: Memory, count: int, reduce: Reduce) -> tuple[int, float, int]:
-    """Replace the first part by the sums of all parts of all workers; return those of the root's rows.
-
-    These are the packed sum, that of h on the fine scale, and sum g^2.
-    """
-    wave = max(1, count)
-    entries = wave * memory.parts.shape[2]
-    message = np.empty(2 * entries + wave + 4, dtype=np.float64)
-    packed = memory.parts[:, :wave].sum(axis=0).ravel()
-    _unpack(packed, message[:entries], message[entries : 2 * entries])
-    message[2 * entries : -4] = memory.counts[:, :wave].sum(axis=0)
-    _unpack(memory.totals.sum(keepdims=True), message[-4:-3], message[-3:-2])
-    message[-2:] = memory.fine_totals.sum(), memory.squares.sum()
-    of_all = reduce(message)
-    memory.parts[0, :wave] = _pack(of_all[:entries], of_all[entries : 2 * entries]).reshape(wave, -1)
-    memory.counts[:] = 0
-    memory.counts[0, :wave] = of_all[2 * entries : -4]
-    return int(_pack(of_all[-4:-3], of_all[-3:-2])[0]), float(of_all[-2]), int(of_all[-1])
-
-
-def _unpack(packed: IntArray, g: FloatArray, h: FloatArray) -> None:
-    g[:] = packed >> 32
-    h[:] = packed & 0xFFFFFFFF
-
-
-def _pack(g: FloatArray, h: FloatArray) -> IntArray:
-    packed: IntArray = (g.astype(np.int64) << 32) + h.astype(np.int64)
-    return packed

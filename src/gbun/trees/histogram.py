@@ -16,7 +16,8 @@ from gbun.kernels.simd import prefetch
 from gbun.trees.compiled import inlined, kernel
 from gbun.trees.quantise import pack_item
 
-N_BINS = 64
+N_BINS = 64  # of a column; bin 0 is for missing values
+PROJECTION_BINS = 32  # of those, the ones that projections use
 BINS_OF_WORD = np.uint64(8 * N_BINS)  # entries of a histogram that belong to the columns of a word
 COLUMNS_AT_A_TIME = 64  # their histograms stay in the nearest cache
 AHEAD = 16  # rows between fetching and using

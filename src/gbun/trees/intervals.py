@@ -20,8 +20,8 @@ from itertools import pairwise
 import numpy as np
 
 from gbun.dtypes import FloatArray, IntArray
+from gbun.trees.histogram import N_BINS
 
-N_BINS = 64
 MAX_EDGES = N_BINS - 2  # bin 0 is for missing values
 TOP_BITS, MORE_BITS = 12, 5
 TOP, CHILDREN = 1 << TOP_BITS, 1 << MORE_BITS

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from gbun.dtypes import FloatArray, IntArray
+from gbun.dtypes import FloatArray, IntArray, Reduce
 from gbun.kernels.threads import ThreadPool
 from gbun.trees.compiled import kernel
-from gbun.trees.grower import Reduce
 from gbun.trees.quantise import MOST_FINE, MOST_FINE_SUM, REFUSED, check_exponent, largest_exponent
 
 MIN_PARALLEL = 2**15  # numbers that are summed sooner than another thread begins

@@ -26,8 +26,8 @@ from gbun.trees.binned_rows import transpose_rows
 from gbun.trees.binning import ColumnBins
 from gbun.trees.blocks import read_block, row_blocks
 from gbun.trees.compiled import kernel
+from gbun.trees.histogram import PROJECTION_BINS
 
-PROJECTION_BINS = 32
 RANGE = 2.5  # deviations on both sides of the mean
 ROWS_AT_A_TIME = 2**16
 TILE_ROWS = 4096  # whose bins stay in the second cache

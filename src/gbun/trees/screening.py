@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
-from gbun.dtypes import FloatArray, IntArray
+from gbun.dtypes import FloatArray, IntArray, Reduce
 from gbun.kernels.threads import ThreadPool
-from gbun.trees.grower import Reduce, common_scales
+from gbun.trees.compiled import kernel
+from gbun.trees.growth_over_workers import common_scales, pack_sums, unpack_sums
 from gbun.trees.histogram import N_BINS, count_items, sum_items
 from gbun.trees.quantise import make_items, pack_item
 from gbun.trees.splitter import ROOM, SPLIT, find_split
@@ -77,12 +77,12 @@ def _sum_columns(by_column: IntArray, items: IntArray, threads: ThreadPool, redu
         _add_columns(by_column[some], items, sums[some])
 
     threads.run(work, range(0, len(by_column), COLUMNS_PER_ITEM))
-    message = np.stack([sums >> 32, sums & 0xFFFFFFFF]).astype(np.float64)
-    of_g, of_h = np.asarray(reduce(message.ravel())).astype(np.int64).reshape(2, -1)
-    return np.asarray((of_g << 32) + of_h)
+    message = np.empty((2, sums.size))
+    unpack_sums(sums.ravel(), *message)
+    return pack_sums(*reduce(message.ravel()).reshape(2, -1))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _add_columns(by_column: Any, items: Any, sums: Any) -> None:
     n = np.uint64(by_column.shape[1])
     for j in range(len(by_column)):
@@ -91,7 +91,7 @@ def _add_columns(by_column: Any, items: Any, sums: Any) -> None:
             own[bins[i] & BIN] += pack_item(items[i])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel()
 def _find_gains(
     sums: Any, is_bundle: Any, G: int, H: int, n: int, penalty: float, min_rows: float, gains: Any, bins: Any
 ) -> None:

@@ -18,11 +18,10 @@ import numpy as np
 
 from gbun.trees.compiled import inlined, kernel
 from gbun.trees.gain import quality
-from gbun.trees.histogram import N_BINS
+from gbun.trees.histogram import N_BINS, PROJECTION_BINS
 from gbun.trees.quantise import sum_of_g, sum_of_h
 from gbun.trees.subsets import find_subset
 
-PROJECTION_BINS = 32
 COLUMNS_AT_A_TIME = 8
 ROOM = COLUMNS_AT_A_TIME * N_BINS
 LAST = N_BINS - 1

@@ -13,13 +13,14 @@ columns; the leaves are known to all threads, each of which keeps its own copy o
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gbun.trees.compiled import inlined, kernel
 from gbun.trees.histogram import N_BINS, add_histogram, count_items, sum_items
-from gbun.trees.quantise import make_items, sum_exactly, sum_of_g, sum_of_h
+from gbun.trees.quantise import MOST_FINE, MOST_FINE_SUM, find_exponent, make_items, sum_exactly, sum_of_g, sum_of_h
 from gbun.trees.splitter import ROOM, SPLIT, find_split
 from gbun.trees.subsets import sum_squares
 
@@ -39,6 +40,15 @@ NODE = np.dtype(
     ],
     align=True,
 )
+
+
+class Rule(NamedTuple):
+    """When a leaf is split, and how many are."""
+
+    n_leaves: int
+    penalty: float
+    relative: bool  # to sum h / n_leaves
+    min_rows: float
 
 
 class Block(NamedTuple):
@@ -284,3 +294,17 @@ def mark_rows(memory: Any, part: int, n_leaves: int) -> None:
         leaf = memory.leaves[part, k]
         for i in range(np.uint64(leaf.first), np.uint64(leaf.last)):
             memory.leaf_of_row[np.uint64(memory.items[i]) >> half] = k
+
+
+@kernel()
+def fine_scale(counts: Any, relative: Any) -> float:
+    """The scale for the sum of all h, which a relative penalty needs; else 0."""
+    return math.ldexp(1.0, find_exponent(counts, MOST_FINE, MOST_FINE_SUM)) if relative else 0.0
+
+
+@kernel()
+def leaf_penalty(rule: Any, fine_total: float, fine: float, e_h: int) -> float:
+    """The penalty in the unit of the quantised h."""
+    share = fine_total / fine / rule.n_leaves if rule.relative else 1.0
+    penalty: float = rule.penalty * share * math.ldexp(1.0, e_h)
+    return penalty
