@@ -177,6 +177,18 @@ def test_every_parameter_reaches_the_training(call, tmp_path):
     assert found["best_round"] == found["rounds"] - 1
 
 
+def test_columns_of_text_are_named_and_mistakes_pointed_at(call, folder, tmp_path):
+    frame = pd.read_csv("train.csv").astype({"size": object})
+    frame.loc[50, "size"] = "abc"
+    frame["id"] = [f"row {i}" for i in range(len(frame))]
+    frame.to_csv(tmp_path / "odd.csv", index=False)
+    err = call("train", tmp_path / "odd.csv", "--target", "kind", "--model", tmp_path / "m.gbun", *SMALL).err
+    assert "columns of categories: size, colour, id " in err
+    assert "note: column 'size' holds categories instead of numbers because of 'abc'; empty such cells" in err
+    assert "note: column 'id' has 180 different texts in 180 rows" in err
+    assert "'colour'" not in err
+
+
 def test_early_stopping_and_several_metrics(call, tmp_path):
     options = ("--early-stopping-rounds", 2, "--eval-metric", "auc,log_loss", "--temperature", "none")
     result = call(

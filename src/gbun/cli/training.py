@@ -20,6 +20,7 @@ from gbun.cli.labels import TASK_HELP, class_labels, guess_task_from_summaries, 
 from gbun.cli.options import check_device, option_name, read_metrics
 from gbun.cli.screen import show_table
 from gbun.cli.tables import ExpectedInput, check_output, match_columns, read_rows
+from gbun.cli.text_columns import describe_text_columns
 from gbun.config import Parameters
 
 if TYPE_CHECKING:
@@ -115,6 +116,9 @@ class TrainCommand:
         rows, valid_rows, initial = self._read(collective)
         if not rows.X.shape[1] and collective.size == 1:
             raise ValueError(f"{self.data}: got rows without columns, expected features; check what wrote the file")
+        if collective.rank == 0 and not self.quiet:
+            for line in describe_text_columns(rows.X):
+                typer.echo(line, err=True)
         task, text = self._choose_task(rows, initial, collective)
 
         def make_dataset(table: Table) -> Dataset:
