@@ -1,4 +1,4 @@
-"""The commands of `gbun`: train, predict, evaluate and inspect from files, and a demo.
+"""The commands of `gbun`: train, predict, evaluate, explain and inspect from files, and a demo.
 
 Commands import what they need when they run, so that `gbun --help` answers at once.
 """
@@ -12,6 +12,7 @@ import typer
 
 from gbun import __version__
 from gbun.cli.evaluation import evaluate
+from gbun.cli.explanation import explain, importance
 from gbun.cli.failures import report_errors
 from gbun.cli.inspection import inspect
 from gbun.cli.options import unfold_options
@@ -51,5 +52,5 @@ def demo(
     run(output, quick)
 
 
-for command in (unfold_options(train, TrainCommand), predict, evaluate, inspect, demo):
+for command in (unfold_options(train, TrainCommand), predict, evaluate, explain, importance, inspect, demo):
     app.command()(report_errors(command))

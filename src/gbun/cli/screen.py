@@ -26,6 +26,31 @@ def show_table(rows: Iterable[tuple[str, str]], heads: tuple[str, str] | None = 
     Console(markup=False, emoji=False, highlight=False).print(table)
 
 
+def show_bars(rows: Iterable[tuple[str, float]], title: str, width: int = 30) -> None:
+    """Print a table of names, numbers and bars; negative bars have another sign and colour."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = list(rows)
+    largest = max((abs(value) for _, value in rows), default=0.0) or 1.0
+    table = Table(box=SIMPLE_HEAD, show_header=False, show_edge=False, pad_edge=False, title_justify="left")
+    table.add_column(overflow="fold")
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for name, value in rows:
+        bar = "█" * max(1, round(width * abs(value) / largest))
+        table.add_row(
+            Text(name),
+            f"{value:+.4g}" if value < 0 or title.startswith("score") else f"{value:.4g}",
+            Text(bar, style="red" if value < 0 else "blue"),
+        )
+    console = Console(markup=False, emoji=False, highlight=False)
+    console.print(title)
+    console.print(table)
+
+
 def show_json(values: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(_replace_non_finite(values), indent=2, allow_nan=False))
 

@@ -37,7 +37,7 @@ class TreePartition(Partition):
         return self.tree.n_leaves
 
     def leaves(self, features: Features) -> IntArray:
-        X, buckets = self._columns_of(features), self._buckets_of(features)
+        X, buckets = self.columns_of(features), self.buckets_of(features)
         return find_leaves(self.tree, X, self.fill, self.categories, buckets)[:, None]
 
     @classmethod
@@ -54,11 +54,11 @@ class TreePartition(Partition):
     @classmethod
     def add_steps(cls, steps: StepRun, features: Features, scores: FloatArray) -> bool:
         for first, forest, heads in steps.packed:
-            X, buckets = first._columns_of(features), first._buckets_of(features)
+            X, buckets = first.columns_of(features), first.buckets_of(features)
             add_trees(forest, X, first.fill, heads, scores, first.categories, buckets)
         return True
 
-    def _buckets_of(self, features: Features) -> IntArray:
+    def buckets_of(self, features: Features) -> IntArray:
         wanted, buckets = len(self.categories.ranks), features.categories
         if not wanted:
             return NO_BUCKETS
@@ -67,7 +67,7 @@ class TreePartition(Partition):
             raise ValueError(f"trees of this model split {wanted} columns of categories, X has {found}")
         return np.ascontiguousarray(buckets)
 
-    def _columns_of(self, features: Features) -> FloatArray:
+    def columns_of(self, features: Features) -> FloatArray:
         if not len(self.fill):
             return np.zeros((features.n_rows, 0), dtype=np.float32)
         if features.raw is None or features.raw.shape[1] != len(self.fill):

@@ -176,6 +176,20 @@ def add_trees(
     )  # fmt: skip
 
 
+def copy_values(
+    forest: Forest, X: FloatArray, fill: FloatArray, categories: Categories, buckets: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the columns that trees look at, float32, as they are and without missing values."""
+    block = np.zeros((len(X), max(1, len(forest.columns))), dtype=np.float32)
+    filled = np.zeros_like(block)
+    fill = np.ascontiguousarray(fill, dtype=np.float32)
+    n_plain = _copy_rows(X, 0, len(X), forest.columns, fill, block, filled)
+    if len(forest.masks):
+        ranks, pages = categories
+        _copy_bins(buckets, ranks, pages, 0, len(X), forest.columns, n_plain, X.shape[1], block, filled)
+    return block, filled
+
+
 def find_leaves(
     tree: Tree, X: Any, fill: FloatArray, categories: Categories = NO_CATEGORIES, buckets: IntArray = NO_BUCKETS
 ) -> IntArray:

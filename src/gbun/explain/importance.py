@@ -1,0 +1,179 @@
+"""Importances: one number for each column of a model, or for groups of columns.
+
+gain           what the splits by a column gained in training, of trees; half to each column of a projection
+contribution   the mean absolute contribution of a column to the scores of rows
+permutation    how much worse a metric gets when a column, or a group of columns, is shuffled among rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from gbun.data.features import Schema
+from gbun.data.ingest import is_sparse
+from gbun.dtypes import FloatArray
+from gbun.ensemble import Ensemble
+from gbun.learners import TreePartition
+from gbun.linear import LinearStart
+from gbun.networks import hash_name
+
+KINDS = ("gain", "contribution", "permutation")
+
+
+@dataclass(frozen=True)
+class Importance:
+    """The importance of columns, of one kind.
+
+    Attributes
+    ----------
+    values : ndarray of shape (m,)
+    names : tuple of str
+    kind : str
+    errors : ndarray of shape (m,), optional
+        Standard errors over repetitions, of permutations.
+    """
+
+    values: FloatArray
+    names: tuple[str, ...]
+    kind: str
+    errors: FloatArray | None = None
+
+    def ranked(self, top: int | None = None) -> list[tuple[str, float]]:
+        """Return names and values, the largest first.
+
+        >>> Importance(np.array([1.0, 3.0]), ("age", "size"), "gain").ranked()
+        [('size', 3.0), ('age', 1.0)]
+        """
+        order = np.argsort(-self.values, kind="stable")[:top]
+        return [(self.names[j], float(self.values[j])) for j in order]
+
+    def top(self, n: int) -> Importance:
+        """Keep the n largest."""
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise ValueError(f"top must be a whole number of at least 1, got {n!r}")
+        order = np.argsort(-self.values, kind="stable")[:n]
+        errors = None if self.errors is None else self.errors[order]
+        return Importance(self.values[order], tuple(self.names[j] for j in order), self.kind, errors)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {value:.3g}" for name, value in self.ranked(5))
+        more = f", and {len(self.values) - 5:,} more" if len(self.values) > 5 else ""
+        return f"<Importance by {self.kind}: {shown}{more}>"
+
+
+@dataclass(frozen=True)
+class LinearWeights:
+    """Weights of the linear start, for scaled features: theta.
+
+    Attributes
+    ----------
+    names : tuple of str
+    values : ndarray of shape (m,), or (m, C) with several scores
+    shared_with : dict
+        The other names, of those that were asked for, whose features have the same place in the table of weights.
+    """
+
+    names: tuple[str, ...]
+    values: FloatArray
+    shared_with: Mapping[str, tuple[str, ...]]
+
+
+def gain_of_columns(ensemble: Ensemble, schema: Schema) -> FloatArray:
+    """Sum the gains of splits by column: (m,), those of dense columns and of categories in their places."""
+    partitions = [step.partition for step in ensemble.steps if isinstance(step.partition, TreePartition)]
+    if not partitions:
+        raise ValueError(
+            f"kind='gain' needs trees, and this model has learner {ensemble.learner.kind!r}; pass rows and "
+            "kind='contribution'"
+        )
+    names = schema.names or tuple(map(str, range(schema.n_columns or 0)))
+    is_dense = [j for j, name in enumerate(names) if name not in schema.categorical]
+    dense, categories = np.array(is_dense, dtype=int), np.array([names.index(name) for name in schema.categorical], int)
+    gains = np.zeros(len(names))
+    for partition in partitions:
+        tree, m = partition.tree, len(partition.fill)
+        pages = partition.categories.pages
+        by_category = tree.column >= m
+        np.add.at(gains, categories[pages[tree.column[by_category] - m, 0]], tree.gain[by_category])
+        projected = ~by_category & (tree.other >= 0)
+        plain = ~by_category & ~projected
+        np.add.at(gains, dense[tree.column[plain]], tree.gain[plain])
+        for column in (tree.column, tree.other):
+            np.add.at(gains, dense[column[projected]], 0.5 * tree.gain[projected])
+    return gains
+
+
+def linear_weights(linear: LinearStart, schema: Schema, names: Sequence[str] | None) -> LinearWeights:
+    """Look up the weights of columns, or of features by name."""
+    n_dense = len(linear.weights) - (0 if linear.buckets is None else linear.buckets.n)
+    if names is None and linear.buckets is not None and linear.buckets.hashed:
+        raise ValueError(
+            "names must say which weights: this model keeps those of sparse features by a hash, and does not know names"
+        )
+    columns = schema.dense_names
+    wanted = columns if names is None else tuple(names)
+    places = [_place(name, columns if n_dense else (), linear, schema) for name in wanted]
+    by_place: dict[int, list[str]] = {}
+    for name, (place, _) in zip(wanted, places, strict=True):
+        by_place.setdefault(place, []).append(name)
+    values = np.array([sign * linear.weights[place] for place, sign in places]).reshape(len(wanted), -1)
+    shared = {
+        name: tuple(other for other in by_place[place] if other != name)
+        for name, (place, _) in zip(wanted, places, strict=True)
+        if len(set(by_place[place])) > 1
+    }
+    return LinearWeights(wanted, values[:, 0] if values.shape[1] == 1 else values, shared)
+
+
+def _place(name: str, columns: Sequence[str], linear: LinearStart, schema: Schema) -> tuple[int, float]:
+    """Return where the weight of a feature is, and its sign."""
+    if name in columns:
+        return columns.index(name), 1.0
+    n_dense = len(linear.weights) - (0 if linear.buckets is None else linear.buckets.n)
+    if linear.buckets is None:
+        raise ValueError(f"names must be columns of the model, got {name!r}; it has {list(columns[:10])}")
+    feature = int(name) if schema.kind == "array" else hash_name(name)
+    places, signs = linear.buckets.place(np.array([feature]))
+    return n_dense + int(places[0]), 1.0 if signs is None else float(signs[0])
+
+
+def permutation_importance(
+    X: Any, score: Callable[[Any], float], groups: Mapping[str, Sequence[int]], n_repeats: int, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return how much lower the score is when the columns of a group are shuffled together, and standard errors.
+
+    `X` is an array, a data frame or a CSR matrix.
+    """
+    rng, n = np.random.default_rng(seed), X.shape[0]
+    best, drops = score(X), np.empty((len(groups), n_repeats))
+    for g, columns in enumerate(groups.values()):
+        for r in range(n_repeats):
+            drops[g, r] = best - score(shuffle_columns(X, columns, rng.permutation(n)))
+    errors = drops.std(axis=1, ddof=1) / np.sqrt(n_repeats) if n_repeats > 1 else np.full(len(groups), np.nan)
+    return drops.mean(axis=1), errors
+
+
+def shuffle_columns(X: Any, columns: Sequence[int], order: Any) -> Any:
+    """Return X with some columns in another order of rows, the same for all of them."""
+    columns = list(columns)
+    if is_sparse(X):
+        chosen = np.zeros(X.shape[1], dtype=bool)
+        chosen[columns] = True
+        keep = scipy.sparse.diags_array((~chosen).astype(X.dtype))
+        take = scipy.sparse.diags_array(chosen.astype(X.dtype))
+        return scipy.sparse.csr_array(X @ keep + X.tocsr()[order] @ take)
+    if isinstance(X, np.ndarray):
+        shuffled = X.copy()
+        shuffled[:, columns] = X[order][:, columns]
+        return shuffled
+    if hasattr(X, "iloc"):
+        shuffled = X.copy()
+        for j in columns:
+            shuffled.isetitem(j, X.iloc[order, j].set_axis(X.index))
+        return shuffled
+    return X.with_columns([X[:, j].gather(order) for j in columns])
