@@ -24,6 +24,8 @@ _HOMES = {
     "cv": "gbun.crossvalidation",
     "plan": "gbun.training",
     "Dataset": "gbun.problem",
+    "Explanation": "gbun.explain",
+    "Importance": "gbun.explain",
     "Model": "gbun.model",
     "load_model": "gbun.model",
     "Parameters": "gbun.config",
@@ -31,6 +33,7 @@ _HOMES = {
     "distributed": "gbun.distributed",
     "WorkerError": "gbun.collectives",
     "callbacks": "gbun.callbacks",
+    "plots": "gbun.plots",
     "learners": "gbun.learners",
     "metrics": "gbun.metrics",
     "networks": "gbun.networks",
@@ -45,11 +48,14 @@ if TYPE_CHECKING:
     from gbun import metrics as metrics
     from gbun import networks as networks
     from gbun import objectives as objectives
+    from gbun import plots as plots
     from gbun.collectives import WorkerError as WorkerError
     from gbun.config import Parameters as Parameters
     from gbun.crossvalidation import cv as cv
     from gbun.estimators import GBUNClassifier as GBUNClassifier
     from gbun.estimators import GBUNRegressor as GBUNRegressor
+    from gbun.explain import Explanation as Explanation
+    from gbun.explain import Importance as Importance
     from gbun.model import Model as Model
     from gbun.model import load_model as load_model
     from gbun.objectives import TorchLoss as TorchLoss

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import check_array
@@ -24,6 +25,7 @@ from gbun.config import Parameters, parameter_fields
 from gbun.data.frames import check_column_names, is_frame
 from gbun.data.ingest import detect_row_kind
 from gbun.data.tensors import check_tensor_rows, foreign_to_numpy, is_foreign, to_tensor_or_numpy
+from gbun.explain import Explanation, Importance
 from gbun.model import Model, load_model
 from gbun.problem import Dataset
 from gbun.targets import check_labels, to_target_array, to_weight_array
@@ -31,6 +33,7 @@ from gbun.training import train
 
 Self = TypeVar("Self", bound="_Estimator")
 
+MAX_IMPORTANCES = 100_000  # columns
 # gbun checks the numbers: its messages say where an infinite one is.
 _CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": False, "accept_large_sparse": True}
 
@@ -138,6 +141,13 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         rows = X if is_foreign(X) else rows  # the model converts its output to what X is
         return getattr(self.model_, method)(rows, **options, n_jobs=self.n_jobs, device=self.device)
 
+    def _call_on_host(self, method: str, X: Any, **options: Any) -> Any:
+        """Check X and call a method of the model that knows no devices."""
+        check_is_fitted(self, "model_")
+        has_columns = self.model_.description.schema.kind not in ("names", "tokens") and detect_row_kind(X) is None
+        rows = self._check_columns(X, reset=False) if has_columns else X
+        return getattr(self.model_, method)(rows, **options, n_jobs=self.n_jobs)
+
     def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy") -> Array:
         """Predict labels or values.
 
@@ -160,6 +170,30 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
     def staged_predict(self, X: Any, *, base_margin: Any = None) -> Iterator[Array]:
         """Yield the predictions of the start and after 1, 2, ... rounds."""
         return self._call_model("staged_predict", X, base_margin=base_margin)  # type: ignore[no-any-return]
+
+    def explain(self, X: Any, **options: Any) -> Explanation:
+        """Explain the scores of rows: what each column adds to them; options are those of `Model.explain`."""
+        return self._call_on_host("explain", X, **options)  # type: ignore[no-any-return]
+
+    def importance(self, X: Any = None, y: Any = None, **options: Any) -> Importance:
+        """Compute how much each column matters; options are those of `Model.importance`."""
+        check_is_fitted(self, "model_")
+        if X is None:
+            return self.model_.importance(**options, n_jobs=self.n_jobs)
+        return self._call_on_host("importance", X, y=y, **options)  # type: ignore[no-any-return]
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """The importance of each column without rows, as shares of 1: gains of splits, or contributions of networks."""
+        check_is_fitted(self, "model_")
+        n = self.model_.description.schema.n_columns
+        if n is None or n > MAX_IMPORTANCES:
+            what = "features have names only" if n is None else f"there are {n:,} columns"
+            raise ValueError(
+                f"feature_importances_ has a number for each column, but {what}; use importance(X, top=...)"
+            )
+        values = self.model_.importance(n_jobs=self.n_jobs).values
+        return np.asarray(values / (values.sum() or 1.0))
 
     def save_model(self, path: str | Path) -> None:
         """Write the fitted model to a `.gbun` file, which `gbun.load_model` and `load_model` read."""

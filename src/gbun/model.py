@@ -21,7 +21,14 @@ from gbun.devices import Device, make_device
 from gbun.dtypes import FloatArray
 from gbun.ensemble import Ensemble
 from gbun.explain import Explainer, Explanation, Importance, LinearWeights
-from gbun.explain.importance import KINDS, gain_of_columns, linear_weights, permutation_importance
+from gbun.explain.importance import (
+    KINDS,
+    draw_standard_rows,
+    gain_of_columns,
+    linear_weights,
+    make_single_features,
+    permutation_importance,
+)
 from gbun.kernels.costs import round_bytes
 from gbun.kernels.placement import MIN_BATCH_ROWS, max_prediction_bytes, min_prediction_bytes, smallest_placement
 from gbun.kernels.threads import ThreadPool, blas_limit, thread_count, thread_pool
@@ -245,7 +252,9 @@ class Model:
         kind : {"gain", "contribution", "permutation"}, optional
             What splits by a column gained in training; the mean absolute contribution to the scores of rows
             (`explain`); how much worse a metric gets when a column is shuffled. None: "permutation" with y,
-            "contribution" with X alone, "gain" without rows.
+            "contribution" with X alone; without rows "gain", or, where there are networks alone, "contribution" to
+            the scores of rows drawn at random, whose columns are independent and standard normal, or which have one
+            sparse feature each.
         top : int, optional
             Keep so many columns, the most important first.
         groups : {name: columns}, optional
@@ -264,6 +273,9 @@ class Model:
         Importance
             With ``values`` (m,), ``names`` and ``ranked()``.
         """
+        learner = self.ensemble.learner
+        if kind is None and X is None and learner.family is not None and not learner.splits_columns:
+            return self._importance_without_rows(top, random_state, n_jobs)
         if kind is None:
             kind = "gain" if X is None else "contribution" if y is None else "permutation"
         if kind not in KINDS:
@@ -280,6 +292,25 @@ class Model:
             found = Importance(explained.mean_abs(), names, kind)
         else:
             found = self._permutation_importance(X, y, groups, metric, n_repeats, random_state, n_jobs)
+        return found if top is None else found.top(top)
+
+    def _importance_without_rows(self, top: int | None, seed: int, n_jobs: int | None) -> Importance:
+        """Contributions to the scores of rows drawn at random, where no data are at hand."""
+        e, schema = self.ensemble, self.description.schema
+        m = int(schema.n_columns or 0)
+        drawn = draw_standard_rows(schema, m, seed)
+        with thread_pool(n_jobs) as pool:
+            if e.scaling.dense is not None:
+                explained = Explainer(e, schema, "auto", 2, seed, pool).explain_scaled(None, drawn, drawn, None)
+                values = explained.mean_abs()
+            else:
+                nothing = Features(1, sparse=make_single_features(0).sparse)
+                place = Place(make_device("cpu"), pool)
+                one, none = (
+                    e.add_scores(ScoredRows(rows, e.start, None, place)) for rows in (make_single_features(m), nothing)
+                )
+                values = np.abs(one - none).mean(axis=1)
+        found = Importance(values, tuple(schema.names or map(str, range(m))), "contribution")
         return found if top is None else found.top(top)
 
     def _permutation_importance(

@@ -99,7 +99,9 @@ def plot_importance(importance: Any, ax: Axes | None = None, *, top: int = 15) -
         values, names = importance.mean_abs(), [importance.name(j) for j in range(importance.n_columns)]
     else:
         values, names, errors = importance.values, list(importance.names), importance.errors
-        label = {"contribution": label, "permutation": "loss of the metric"}.get(importance.kind, importance.kind)
+        label = {"contribution": label, "permutation": "how much worse the metric gets"}.get(
+            importance.kind, importance.kind
+        )
     order = np.argsort(-values, kind="stable")[:top][::-1]
     ax = new_axes(5.6, 0.9 + 0.27 * len(order)) if ax is None else ax
     ax.barh(
@@ -149,7 +151,9 @@ def plot_waterfall(explanation: Any, row: int = 0, ax: Axes | None = None, *, to
     ax.axvline(base, color=COLOURS[5], linewidth=0.8, linestyle=":")
     ax.axvline(score, color=COLOURS[5], linewidth=0.8)
     ax.set_xlabel(f"score: from {base:.3g} at the baseline to {score:.3g}")
-    ax.margins(x=0.15)
+    low, high = min([base, score, *begins, *ends]), max([base, score, *begins, *ends])
+    room = 0.16 * ((high - low) or 1.0)
+    ax.set_xlim(low - room, high + room)
     return style_bars(ax)
 
 

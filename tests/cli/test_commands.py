@@ -189,6 +189,41 @@ def test_columns_of_text_are_named_and_mistakes_pointed_at(call, folder, tmp_pat
     assert "'colour'" not in err
 
 
+@pytest.mark.parametrize("name", ["frame", "dense", "sparse"])
+def test_rows_are_explained(call, models, name):
+    rows = {"frame": "test.csv", "dense": "test.npz", "sparse": "test.svm"}[name]
+    more = ["--target", "kind"] if name == "frame" else []
+    found = json.loads(call("explain", models[name], rows, "--row", "3", "--top", "4", "--json", *more).out)
+    assert found["score"] == pytest.approx(found["base"] + sum(found["contributions"].values()), abs=1e-3)
+    assert len(found["contributions"]) <= 5
+    shown = call("explain", models[name], rows, "--row", "3", "--top", "4", *more).out
+    assert "of row 3: " in shown
+    assert "█" in shown
+    assert "--row must be from 0 to 59" in call("explain", models[name], rows, "--row", "60", *more, code=1).err
+
+
+def test_importances_are_printed(call, models, folder, tmp_path):
+    call(
+        "train",
+        "train.csv",
+        "--target",
+        "kind",
+        "--learner",
+        "tree",
+        "--n-estimators",
+        "5",
+        "--model",
+        tmp_path / "t.gbun",
+    )
+    gains = json.loads(call("importance", tmp_path / "t.gbun", "--json").out)
+    assert gains["kind"] == "gain"
+    assert next(iter(gains["importance"])) in ("size", "price", "colour")
+    assert "importance by contribution" in call("importance", tmp_path / "t.gbun", "test.csv", "--target", "kind").out
+    told = call("importance", tmp_path / "t.gbun", "test.csv", "--kind", "permutation", "--target", "kind").out
+    assert "importance by permutation" in told
+    assert "kind must be one of" in call("importance", tmp_path / "t.gbun", "--kind", "splits", code=1).err
+
+
 def test_early_stopping_and_several_metrics(call, tmp_path):
     options = ("--early-stopping-rounds", 2, "--eval-metric", "auc,log_loss", "--temperature", "none")
     result = call(

@@ -68,7 +68,10 @@ class Explainer:
 
     def explain(self, X: Any, features: Features, background: Features | None) -> Explanation:
         """Explain rows X, whose features are not scaled yet, against the baseline or the mean over background rows."""
-        x, C = self._scale(features), self.ensemble.n_scores
+        return self.explain_scaled(X, self._scale(features), features, background)
+
+    def explain_scaled(self, X: Any, x: Features, features: Features, background: Features | None) -> Explanation:
+        C = self.ensemble.n_scores
         layout = make_layout(self.schema, X, features, background)
         values: Any = None
         squares: Any = None

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from gbun.data.features import Schema
+from gbun.data.features import Entries, Features, Schema
 from gbun.data.ingest import is_sparse
-from gbun.dtypes import FloatArray
+from gbun.dtypes import MEMBERSHIP, FloatArray
 from gbun.ensemble import Ensemble
 from gbun.learners import TreePartition
 from gbun.linear import LinearStart
 from gbun.networks import hash_name
 
 KINDS = ("gain", "contribution", "permutation")
+STANDARD_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,20 @@ def gain_of_columns(ensemble: Ensemble, schema: Schema) -> FloatArray:
         for column in (tree.column, tree.other):
             np.add.at(gains, dense[column[projected]], 0.5 * tree.gain[projected])
     return gains
+
+
+def draw_standard_rows(schema: Schema, n_columns: int, seed: int) -> Features:
+    """Return scaled rows that stand for data nobody has any more: independent standard columns, or single features."""
+    if schema.categorical or schema.kind in ("names", "tokens"):
+        raise ValueError("the importance of features that are known by a hash needs rows; pass X")
+    rows = np.random.default_rng(seed).standard_normal((STANDARD_ROWS, n_columns))
+    return Features(STANDARD_ROWS, rows.astype(MEMBERSHIP))
+
+
+def make_single_features(n_columns: int) -> Features:
+    """Return scaled rows of one feature each, of value 1."""
+    ids = np.arange(n_columns, dtype=np.int64)
+    return Features(n_columns, sparse=Entries(np.arange(n_columns + 1), ids, np.ones(n_columns, dtype=MEMBERSHIP)))
 
 
 def linear_weights(linear: LinearStart, schema: Schema, names: Sequence[str] | None) -> LinearWeights:
