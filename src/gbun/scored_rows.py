@@ -278,11 +278,12 @@ def scale(features: Features, scaling: Scaling, device: Device, learner: AnyLear
     still become a linear one.
     """
     n, dense, sparse = features.n_rows, features.dense, features.sparse
-    raw, categories = (dense, features.categories) if learner.splits_columns else (None, None)
+    raw = dense if learner.splits_columns else None
     if raw is not None and learner.family is None and start is not None and start.linear is None:
         dense = None  # nobody looks at scaled columns
-    scaled = scaling.apply(Features(n, dense, sparse), lazy=device.is_resident(dense))
-    return Features(n, scaled.dense, scaled.sparse, raw, categories)
+    rows = Features(n, dense, sparse, categories=features.categories)
+    scaled = scaling.apply(rows, lazy=device.is_resident(dense))
+    return Features(n, scaled.dense, scaled.sparse, raw, scaled.categories)
 
 
 def empty_step(learner: DataIndependentLearner[Any], n_scores: int) -> Step:

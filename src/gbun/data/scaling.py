@@ -28,6 +28,7 @@ from gbun.collectives import Collective
 from gbun.data.buckets import MAX_NUMBERS, Buckets, choose_buckets
 from gbun.data.features import Entries, Features, Schema
 from gbun.data.scaled_columns import ColumnScale, ScaledColumns, replace_zeros_by_ones, signed_log
+from gbun.data.seen_categories import SeenCategories, find_seen_categories
 from gbun.dtypes import MEMBERSHIP, SUM, FloatArray, IntArray
 from gbun.ranges import parse_scaling_steps
 
@@ -55,7 +56,8 @@ class BucketScale:
 class Scaling:
     """The fitted scaling of a model: its steps, and the factors of columns and features.
 
-    Dense columns have `dense`. Sparse features have `sparse` with "standard", `bucketed` with "idf" and "max_abs".
+    Categories that are not `seen` are missing. Dense columns have `dense`. Sparse features have `sparse` with
+    "standard", `bucketed` with "idf" and "max_abs".
     """
 
     name: str
@@ -63,16 +65,19 @@ class Scaling:
     sparse: ColumnScale | None = None
     bucketed: BucketScale | None = None
     sparse_steps: tuple[str, ...] = ()
+    seen: SeenCategories | None = None
 
     def apply(self, features: Features, lazy: bool = False) -> Features:
         """Scale rows. With `lazy`, dense columns stay as they are and are scaled each time they are read."""
+        if self.seen is not None:
+            features = self.seen.drop_others(features)
         dense, sparse = features.dense, features.sparse
         if dense is not None and self.dense is not None:
             columns = ScaledColumns(dense, self.dense, resolve_dense_steps(self.name))
             dense = columns if lazy else columns.copy()
         if sparse is not None:
             sparse = self._scale_entries(sparse)
-        return Features(features.n_rows, dense, sparse)
+        return Features(features.n_rows, dense, sparse, categories=features.categories)
 
     def _scale_entries(self, entries: Entries) -> Entries:
         values = entries.values
@@ -147,7 +152,8 @@ def fit_scaling(
             sparse = _broadcast_scale(_fit_sparse_columns(entries, weight, n_columns, collective), collective)
         elif {"idf", "max_abs"} & set(sparse_steps):
             bucketed = _fit_buckets(sparse_steps, entries, weight, n_columns, collective)
-    return Scaling(name, dense, sparse, bucketed, sparse_steps)
+    seen = find_seen_categories(features, len(schema.categorical), weight, collective)
+    return Scaling(name, dense, sparse, bucketed, sparse_steps, seen)
 
 
 def _broadcast_scale(scale: ColumnScale, collective: Collective) -> ColumnScale:

@@ -98,7 +98,7 @@ class Explainer:
         scaled = scale(features, e.scaling, Device(), e.learner, e.start)
         dense = None if scaled.dense is None else np.ascontiguousarray(scaled.dense, dtype=MEMBERSHIP)
         raw = None if scaled.raw is None else np.asarray(scaled.raw, dtype=float)
-        return replace(scaled, dense=dense, raw=raw, categories=features.categories)  # which name entries
+        return replace(scaled, dense=dense, raw=raw)
 
     def _score(self, x: Features) -> FloatArray:
         """Compute the scores that are explained."""

@@ -19,6 +19,7 @@ from gbun.data.buckets import MAX_BITS, MIN_BITS, Buckets
 from gbun.data.features import Schema
 from gbun.data.scaled_columns import ColumnScale
 from gbun.data.scaling import BucketScale, Scaling, resolve_dense_steps
+from gbun.data.seen_categories import pack_seen, unpack_seen
 from gbun.data.streams import PathLike
 from gbun.description import Description
 from gbun.ensemble import Ensemble
@@ -100,6 +101,8 @@ def _collect_tensors(ensemble: Ensemble) -> Arrays:
             tensors |= {f"{name}.{part}": array for part, array in vars(scale).items() if array is not None}
     if scaling.bucketed is not None:
         tensors["scaling.factor"] = scaling.bucketed.factor
+    if scaling.seen is not None:
+        tensors |= pack_seen(scaling.seen)
     if ensemble.linear is not None:
         tensors["linear.weights"] = ensemble.linear.weights
     return {name: np.asarray(array) for name, array in tensors.items()}
@@ -114,6 +117,7 @@ def _build_model(header: Mapping[str, Any], tensors: Arrays) -> tuple[Ensemble, 
         ("dense.bound",): header["scaling"]["dense"] and "clip" in resolve_dense_steps(header["scaling"]["name"]),
         ("sparse.centre", "sparse.factor", "sparse.ids"): header["scaling"]["sparse"],
         ("scaling.factor",): header["scaling"]["buckets"] is not None,
+        ("categories.seen", "categories.n_seen"): "categories.seen" in tensors,  # older files do not know
         ("linear.weights",): linear is not None,
         ("classes",): fields["classes"] == "tensor",
     }
@@ -185,7 +189,11 @@ def _make_scaling(stated: Mapping[str, Any], schema: Schema, n_columns: int | No
     buckets = _make_buckets(stated["buckets"], n_columns)
     if buckets is not None:
         shared = BucketScale(buckets, check_array("scaling.factor", tensors["scaling.factor"], "float32", (buckets.n,)))
-    return Scaling(stated["name"], dense, sparse, shared, steps)
+    seen = None
+    if "categories.seen" in tensors:
+        counts = check_array("categories.n_seen", tensors["categories.n_seen"], "integers", (len(schema.categorical),))
+        seen = unpack_seen(check_array("categories.seen", tensors["categories.seen"], "uint16", (None,)), counts)
+    return Scaling(stated["name"], dense, sparse, shared, steps, seen)
 
 
 def _make_column_scale(name: str, length: int | None, tensors: Arrays) -> ColumnScale:
