@@ -237,12 +237,13 @@ def small_limits(handed_over, monkeypatch):
 @given(case=cases(), data=st.data())
 @pytest.mark.usefixtures("small_limits")
 def test_threads_forms_and_dtypes_change_no_bit(case, data):
-    model = case.train(gram_rows=0.5)
+    sample = {} if case.params.get("learner") == "tree" else {"gram_rows": 0.5}  # trees have no normal equations
+    model = case.train(**sample)
     form, dtype = data.draw(st.sampled_from(list(FORMS[case.family]))), data.draw(st.sampled_from(KINDS[case.kind]))
     n_jobs, network = data.draw(st.integers(1, 3)), data.draw(st.sampled_from(["auto", "dense", "hashed"]))
     X = make_rows(case.numbers, case.family, form, dtype)
     params = {"n_jobs": n_jobs} | ({} if case.learner else {"network": network})
-    assert_same_bits(case.train(X=X, gram_rows=0.5, **params), X, model, case.X)
+    assert_same_bits(case.train(X=X, **sample, **params), X, model, case.X)
     np.testing.assert_array_equal(scores(model, X), model.decision_function(case.X, n_jobs=n_jobs))
 
 
