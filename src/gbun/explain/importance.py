@@ -135,7 +135,7 @@ def merge_names(parts: Sequence[Sequence[str]]) -> list[str]:
     A worker that has a feature in its background rows alone knows its id only.
 
     >>> merge_names([["b", "a"], ["c", f"id {hash_name('b')}"]])
-    ['b', 'a', 'c']
+    ['b', 'c', 'a']
     """
     names = {feature_id(name): name for part in parts for name in part}
     names |= {hash_name(name): name for part in parts for name in part if hash_name(name) in names}

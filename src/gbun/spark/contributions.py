@@ -65,24 +65,33 @@ def make_vector_function(size: int, n_scores: int) -> Any:
 
 def contribution_arrays(model: Model, rows: Any, n_jobs: int) -> dict[str, Any]:
     """Compute the `contribution_outputs` of a batch of rows."""
+    n_rows, numbers = _n_rows(rows), _numbers_of_row(model, rows)
+    if n_rows * numbers > MAX_NUMBERS:
+        raise ValueError(
+            f"{n_rows} rows of a batch have {n_rows * numbers} contributions, and Arrow's lists hold {MAX_NUMBERS}; "
+            f"set spark.sql.execution.arrow.maxRecordsPerBatch to at most {MAX_NUMBERS // numbers}"
+        )
     parts = [_block_arrays(explained) for explained in explain_blocks(model, rows, n_jobs)]
     return {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
 
 
 def explain_blocks(model: Model, rows: Any, n_jobs: int) -> Iterator[Explanation]:
     """Explain rows block by block, so that memory does not grow with a batch of wide dense rows."""
-    n_rows, width = getattr(rows, "shape", (len(rows) if isinstance(rows, list) else 0, 0))
-    is_dense = contribution_outputs(model) == [CONTRIBUTIONS]
-    numbers = (width + 1) * model.ensemble.n_scores if is_dense else 1
-    if n_rows * numbers > MAX_NUMBERS:
-        raise ValueError(
-            f"{n_rows} rows of a batch have {n_rows * numbers} contributions, and Arrow's lists hold {MAX_NUMBERS}; "
-            f"set spark.sql.execution.arrow.maxRecordsPerBatch to at most {MAX_NUMBERS // numbers}"
-        )
-    size = max(1, BLOCK_NUMBERS // numbers)
-    for first in range(0, n_rows, size):
+    size = max(1, BLOCK_NUMBERS // _numbers_of_row(model, rows))
+    for first in range(0, _n_rows(rows), size):
         block = rows.iloc[first : first + size] if isinstance(rows, pd.DataFrame) else rows[first : first + size]
         yield model.explain(block, n_jobs=n_jobs)
+
+
+def _n_rows(rows: Any) -> int:
+    return len(rows) if isinstance(rows, list) else int(rows.shape[0])
+
+
+def _numbers_of_row(model: Model, rows: Any) -> int:
+    """Return how many contributions a dense row has, with the base; 1 for sparse rows, which have few."""
+    if contribution_outputs(model) != [CONTRIBUTIONS] or isinstance(rows, list):
+        return 1
+    return int(rows.shape[1] + 1) * model.ensemble.n_scores
 
 
 def sparse_parts(explained: Explanation) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]] | None:
