@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gbun.agreement import SINGLE_WORKER, run_or_raise_everywhere
 from gbun.arrays import Array, to_real_numbers
-from gbun.collectives import Solo
+from gbun.collectives import Collective, Solo
 from gbun.data.features import Features
-from gbun.data.ingest import conform
-from gbun.data.tensors import convert_output, foreign_to_numpy
+from gbun.data.ingest import conform, is_empty
+from gbun.data.tensors import convert_output, foreign_to_numpy, to_matrix
 from gbun.description import Description
 from gbun.devices import Device, make_device
 from gbun.dtypes import FloatArray
@@ -27,6 +28,7 @@ from gbun.explain.importance import (
     gain_of_columns,
     linear_weights,
     make_single_features,
+    mean_contributions,
     permutation_importance,
 )
 from gbun.kernels.costs import round_bytes
@@ -212,6 +214,13 @@ class Model:
             With ``values`` (n, m), ``base`` and ``residual``: score = base + sum of values + residual.
         """
         features, _ = self._read(X, None, make_device("cpu"))
+        return self._explain(X, features, method, output, top, background, n_permutations, random_state, n_jobs)
+
+    def _explain(
+        self, X: Any, features: Features, method: str = "auto", output: int | None = None, top: int | None = None,
+        background: Any = None, n_permutations: int = 32, random_state: int = 0, n_jobs: int | None = None,
+    ) -> Explanation:  # fmt: skip
+        """Explain rows X, whose features have been read; the arguments are those of `explain`."""
         if n_permutations != int(n_permutations) or isinstance(n_permutations, bool):
             raise ValueError(f"n_permutations must be an even number of at least 2, got {n_permutations!r}")
         others = None
@@ -239,6 +248,7 @@ class Model:
         n_repeats: int = 5,
         random_state: int = 0,
         n_jobs: int | None = None,
+        collective: Collective = SINGLE_WORKER,
         **explain: Any,
     ) -> Importance:
         """Compute one number for each column: how much it matters.
@@ -265,6 +275,9 @@ class Model:
             How many times each column is shuffled.
         random_state : int, default=0
         n_jobs : int, optional
+        collective : Collective, optional
+            The workers that call this together, each with its share of the rows X, for "contribution"; a share may be
+            empty. All get the importance over all rows. `gbun.distributed.workers` connects them.
         **explain
             More arguments of `explain`, for "contribution".
 
@@ -282,14 +295,16 @@ class Model:
             raise ValueError(f"kind must be one of {KINDS}, got {kind!r}")
         if kind != "gain" and (X is None or (kind == "permutation" and y is None)):
             raise ValueError(f"kind={kind!r} needs {'X' if X is None else 'y'}, got None")
+        if kind != "contribution" and collective.size > 1:
+            raise ValueError(f"kind={kind!r} is that of one process; workers sum kind='contribution' alone")
         schema = self.description.schema
         if kind == "gain":
             names = schema.names or tuple(map(str, range(schema.n_columns or 0)))
             found = Importance(gain_of_columns(self.ensemble, schema), names, kind)
         elif kind == "contribution":
-            explained = self.explain(X, random_state=random_state, n_jobs=n_jobs, **explain)
-            names = tuple(explained.name(j) for j in range(explained.n_columns))
-            found = Importance(explained.mean_abs(), names, kind)
+            explain = {"random_state": random_state, "n_jobs": n_jobs, **explain}
+            explained = run_or_raise_everywhere(collective, lambda: self._explain_share(X, collective, explain))
+            found = mean_contributions(explained, schema, collective)
         else:
             found = self._permutation_importance(X, y, groups, metric, n_repeats, random_state, n_jobs)
         return found if top is None else found.top(top)
@@ -312,6 +327,16 @@ class Model:
                 values = np.abs(one - none).mean(axis=1)
         found = Importance(values, tuple(schema.names or map(str, range(m))), "contribution")
         return found if top is None else found.top(top)
+
+    def _explain_share(self, X: Any, collective: Collective, explain: Mapping[str, Any]) -> Explanation | None:
+        """Explain this worker's share of the rows; None if it is empty and there are other workers."""
+        if collective.size == 1:
+            return self.explain(X, **explain)
+        X = to_matrix(X, False)
+        if is_empty(X):
+            return None
+        dense = self.ensemble.scaling.dense is not None
+        return self._explain(X, conform(X, self.description.schema, dense, is_shard=True), **explain)
 
     def _permutation_importance(
         self,

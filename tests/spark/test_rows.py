@@ -13,9 +13,9 @@ import gbun
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
-from gbun.spark import prediction  # noqa: E402
+from gbun.spark import contributions, prediction  # noqa: E402
 from gbun.spark.rows import InputColumns, VectorReader, WorkerRows, make_reader, read_batches  # noqa: E402
-from tests.spark.arrow_batches import X, Y, batch, dense, in_batches, sparse, vectors  # noqa: E402
+from tests.spark.arrow_batches import S, X, Y, batch, dense, in_batches, sparse, vectors  # noqa: E402
 
 
 def matrix(*batches):
@@ -181,6 +181,59 @@ def test_pandas_batches_predict_as_arrow_batches_do(kind, features, data):
     if data is not None:
         np.testing.assert_array_equal(found.field("prediction").to_numpy(), model.predict(data))
     assert len(predict(prediction._to_struct(frame[:0], columns))) == 0
+
+
+@pytest.mark.parametrize("n_scores", [1, 3])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "tokens"])
+def test_batches_of_contributions_are_those_of_explain(kind, n_scores, monkeypatch):
+    y = Y if n_scores == 1 else np.digitize(Y, [-0.4, 0.4])
+    words = [[f"w{j}" for j in S[[i]].indices] for i in range(30)]
+    data, features = {
+        "dense": (X, vectors([dense(row) for row in X[:30]])),
+        "sparse": (S, vectors([sparse(row) for row in S[:30].toarray()])),
+        "tokens": (words * 30, pa.array([{"tokens": row} for row in words])),
+    }[kind]  # fmt: skip
+    task = "regression" if n_scores == 1 else "classification"
+    model = gbun.train({"n_neurons": 16, "n_estimators": 3}, (data, y), task=task)
+    columns = InputColumns("tokens" if kind == "tokens" else "vector", ("f",))
+    outputs = contributions.contribution_outputs(model)
+    assert outputs[1:] == {"dense": [], "sparse": ["indices"], "tokens": ["tokens"]}[kind]
+    found = prediction.predict_batch(model, features, columns, outputs, 1)
+    explained = model.explain(data[:30])
+    base = explained.base.reshape(30, n_scores)
+    parts = explained.values if isinstance(explained.values, list) else [explained.values]
+    if kind == "dense":
+        parts = list(explained.values.reshape(30, -1, n_scores).transpose(2, 0, 1))
+    for c, part in enumerate(parts):
+        for i, row in enumerate(found.to_pylist()):
+            values = row["contributions"][c]
+            assert values[-1] == pytest.approx(base[i, c])
+            if kind == "dense":
+                wanted = part[i]
+            else:
+                wanted = part[[i]].data
+                at = part[[i]].indices
+                keys = [*at, 80] if kind == "sparse" else [*(explained.names[j] for j in at), "(base)"]
+                assert row[outputs[1]] == keys
+            np.testing.assert_allclose(values[:-1], wanted, atol=1e-12)
+    monkeypatch.setattr(contributions, "BLOCK_NUMBERS", 50)  # dense rows are explained a few at a time
+    again = prediction.predict_batch(model, features, columns, outputs, 1)
+    for one, other in zip(found.to_pylist(), again.to_pylist(), strict=True):
+        np.testing.assert_allclose(one["contributions"], other["contributions"], rtol=1e-2, atol=1e-4)
+    assert len(prediction.predict_batch(model, features[:0], columns, outputs, 1)) == 0
+
+
+def test_batches_of_contributions_that_cannot_be_kept_are_refused(monkeypatch):
+    model = gbun.train({"n_neurons": 16, "n_estimators": 1}, ([["a"], ["(base)"]] * 9, [0.0, 1.0] * 9))
+    columns = InputColumns("tokens", ("f",))
+    batch = pa.array([{"tokens": ["(base)"]}])
+    with pytest.raises(ValueError, match=r"a token is '\(base\)', which is the key of the base .*column 'f'"):
+        prediction.predict_batch(model, batch, columns, ["contributions", "tokens"], 1)
+    model = gbun.train({"n_neurons": 16, "n_estimators": 1}, (X, Y))
+    monkeypatch.setattr(contributions, "MAX_NUMBERS", 20)
+    batch = vectors([dense(row) for row in X[:4]])
+    with pytest.raises(ValueError, match=r"4 rows of a batch have 24 contributions.*maxRecordsPerBatch to at most 3"):
+        prediction.predict_batch(model, batch, InputColumns("vector", ("f",)), ["contributions"], 1)
 
 
 def test_a_process_keeps_the_last_models(monkeypatch):

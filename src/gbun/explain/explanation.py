@@ -88,18 +88,21 @@ class Explanation:
         of_rows = {name: getattr(self, name)[:, c] for name in ("base", "scores", "residual", "start", "rounds")}
         return replace(self, values=take(self.values), errors=take(self.errors), **of_rows)
 
-    def mean_abs(self) -> FloatArray:
-        """Return the mean absolute contribution of each column over the rows, and over the scores: (m,)."""
+    def sum_abs(self) -> FloatArray:
+        """Return the sum of absolute contributions of each column over the rows, their mean over the scores: (m,)."""
         matrices = self.values if isinstance(self.values, list) else [self.values]
         if is_sparse(matrices[0]):
-            return np.asarray(np.mean([np.asarray(abs(v).sum(axis=0)).ravel() for v in matrices], axis=0) / self.n_rows)
-        mean = np.abs(self.values).mean(axis=0)
-        return np.asarray(mean if mean.ndim == 1 else mean.mean(axis=1))
+            return np.asarray(np.mean([np.asarray(abs(v).sum(axis=0)).ravel() for v in matrices], axis=0))
+        total = np.abs(self.values).sum(axis=0)
+        return np.asarray(total if total.ndim == 1 else total.mean(axis=1))
+
+    def mean_abs(self) -> FloatArray:
+        """Return the mean absolute contribution of each column over the rows, and over the scores: (m,)."""
+        return self.sum_abs() / self.n_rows
 
     def top(self, n: int) -> Explanation:
         """Keep the n columns with the largest mean absolute contribution; the others become one column."""
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-            raise ValueError(f"top must be a whole number of at least 1, got {n!r}")
+        check_top(n)
         if n >= self.n_columns:
             return self
         size = self.mean_abs()
@@ -137,6 +140,11 @@ class Explanation:
         data = _to_dense(self.data, values.shape[:2])
         names = list(self.names) if self.names else [str(j) for j in range(self.n_columns)]
         return shap.Explanation(values=values, base_values=self.base, data=data, feature_names=names)
+
+
+def check_top(n: Any) -> None:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(f"top must be a whole number of at least 1, got {n!r}")
 
 
 def _row_sums(matrix: Any) -> FloatArray:

@@ -7,6 +7,7 @@ permutation    how much worse a metric gets when a column, or a group of columns
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from gbun.agreement import decide_at_root
+from gbun.collectives import Collective
 from gbun.data.features import Entries, Features, Schema
 from gbun.data.ingest import is_sparse
 from gbun.dtypes import MEMBERSHIP, FloatArray
 from gbun.ensemble import Ensemble
+from gbun.explain.explanation import Explanation, check_top
 from gbun.learners import TreePartition
 from gbun.linear import LinearStart
 from gbun.networks import hash_name
@@ -55,8 +59,7 @@ class Importance:
 
     def top(self, n: int) -> Importance:
         """Keep the n largest."""
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-            raise ValueError(f"top must be a whole number of at least 1, got {n!r}")
+        check_top(n)
         order = np.argsort(-self.values, kind="stable")[:n]
         errors = None if self.errors is None else self.errors[order]
         return Importance(self.values[order], tuple(self.names[j] for j in order), self.kind, errors)
@@ -121,6 +124,42 @@ def make_single_features(n_columns: int) -> Features:
     """Return scaled rows of one feature each, of value 1."""
     ids = np.arange(n_columns, dtype=np.int64)
     return Features(n_columns, sparse=Entries(np.arange(n_columns + 1), ids, np.ones(n_columns, dtype=MEMBERSHIP)))
+
+
+def mean_contributions(explained: Explanation | None, schema: Schema, collective: Collective) -> Importance:
+    """Return the mean absolute contributions over the rows of all workers; None is a worker without rows."""
+    if schema.n_columns is None:  # each worker knows the features of its own rows
+        known = () if explained is None or explained.names is None else explained.names
+        names = tuple(decide_at_root(collective, list(known), merge_names)) if collective.size > 1 else known
+        columns = np.searchsorted([feature_id(name) for name in names], [feature_id(name) for name in known])
+    else:
+        names = schema.names or tuple(map(str, range(schema.n_columns)))
+        columns = np.arange(schema.n_columns)
+    sums = np.zeros(len(names) + 1)  # the last one counts rows
+    if explained is not None:
+        sums[columns], sums[-1] = explained.sum_abs(), explained.n_rows
+    sums = collective.sum(sums)
+    if not sums[-1]:
+        raise ValueError("X has no rows")
+    return Importance(sums[:-1] / sums[-1], names, "contribution")
+
+
+def merge_names(parts: Sequence[Sequence[str]]) -> list[str]:
+    """Return the names of all features in the order of their ids.
+
+    A worker that has a feature in its background rows alone knows its id only.
+
+    >>> merge_names([["b", "a"], ["c", f"id {hash_name('b')}"]])
+    ['b', 'c', 'a']
+    """
+    names = {feature_id(name): name for part in parts for name in part}
+    names |= {hash_name(name): name for part in parts for name in part if hash_name(name) in names}
+    return [names[i] for i in sorted(names)]
+
+
+def feature_id(name: str) -> int:
+    """Return the id that stands in a name such as "id 17", or the hash of a name."""
+    return int(name[3:]) if re.fullmatch(r"id \d+", name) else hash_name(name)
 
 
 def linear_weights(linear: LinearStart, schema: Schema, names: Sequence[str] | None) -> LinearWeights:

@@ -16,9 +16,12 @@ from pyspark.ml.base import Model as SparkModel
 from pyspark.ml.functions import array_to_vector
 
 from gbun.config import make_parameters, parameter_fields
+from gbun.explain import Importance
 from gbun.model import Model, model_from_bytes
 from gbun.spark import cluster
 from gbun.spark.columns import check_matches_training, column, feature_struct, force_row_evaluation, resolve_columns
+from gbun.spark.contributions import CONTRIBUTIONS, contribution_column, contribution_outputs
+from gbun.spark.importance import importance
 from gbun.spark.params import ClassifierParams, GBUNParams, add_accessors
 from gbun.spark.prediction import PREDICTION, PROBABILITY, RAW, make_predictor
 from gbun.spark.progress import RoundProgress
@@ -128,7 +131,7 @@ class _Model(SparkModel, GBUNParams, SavedInFiles):
 
     def _outputs(self) -> dict[str, str]:
         """Map each output to the name of its column."""
-        return {PREDICTION: self.get_or_none("predictionCol")}
+        return {PREDICTION: self.get_or_none("predictionCol"), CONTRIBUTIONS: self.get_or_none("contributionsCol")}
 
     def _transform(self, dataset: Any) -> Any:
         columns = resolve_columns(dataset.schema, self)
@@ -138,18 +141,70 @@ class _Model(SparkModel, GBUNParams, SavedInFiles):
         existing = [name for name in outputs.values() if name.lower() in taken]
         if existing:
             raise ValueError(f"columns {existing} are already there; drop them, or choose other names for predictions")
+        contributions = outputs.get(CONTRIBUTIONS, "")
+        same = [output for output, name in outputs.items() if name.lower() == contributions.lower()]
+        if len(same) > 1:
+            raise ValueError(
+                f"columns of predictions must have different names, got {contributions!r} for "
+                f"{' and '.join(f'{output}Col' for output in same)}"
+            )
         if not outputs:
             return dataset
-        context = cluster.context_of(dataset)
-        n_jobs = self.getOrDefault("n_jobs") or int(context.getConf().get("spark.task.cpus", "1"))
-        predict = make_predictor(self._broadcast_model(context), columns, list(outputs), n_jobs)
+        made = [output for output in outputs if output != CONTRIBUTIONS]
+        if CONTRIBUTIONS in outputs:
+            made += contribution_outputs(self.get_booster())
+        broadcast, n_jobs = self._prepare_executors(dataset)
+        predict = make_predictor(broadcast, columns, made, n_jobs)
         packed = f"{self.uid}_predicted"
         result = dataset.withColumn(packed, force_row_evaluation(feature_struct(dataset.schema, columns)))
         result = result.withColumn(packed, predict(column(packed)))
         for output, name in outputs.items():
-            values = column(packed)[output]
-            result = result.withColumn(name, values if output == PREDICTION else array_to_vector(values))
+            if output == CONTRIBUTIONS:
+                values = contribution_column(self.get_booster(), column(packed))
+            else:
+                values = column(packed)[output]
+                values = values if output == PREDICTION else array_to_vector(values)
+            result = result.withColumn(name, values)
         return result.drop(packed)
+
+    def importance(self, dataset: Any = None, top: int | None = None, *, kind: str | None = None) -> Importance:
+        """Compute one number for each column of the features: how much it matters.
+
+        Parameters
+        ----------
+        dataset : DataFrame, optional
+            Rows with the features' columns; executors explain them, and sums alone go to the driver.
+        top : int, optional
+            Keep so many columns or tokens, the most important first; only these go to the driver. Give it where there
+            are very many columns.
+        kind : {"gain", "contribution"}, optional
+            What splits by a column gained in training; the mean absolute contribution to the scores of the rows.
+            None: "contribution" with rows, "gain" without.
+
+        Returns
+        -------
+        gbun.explain.Importance
+            As `gbun.Model.importance`: ``names`` are those of plain columns, numbers of vectors' elements, or tokens.
+        """
+        kind = kind or ("gain" if dataset is None else "contribution")
+        if kind not in ("gain", "contribution"):
+            raise ValueError(
+                f"kind must be 'gain' or 'contribution' on Spark, got {kind!r}; get_booster().importance has all kinds"
+            )
+        if (dataset is None) != (kind == "gain"):
+            raise ValueError(f"kind={kind!r} needs {'a data frame' if dataset is None else 'no rows'}")
+        model = self.get_booster()
+        if dataset is None:
+            return model.importance(kind=kind, top=top)
+        columns = resolve_columns(dataset.schema, self)
+        check_matches_training(dataset.schema, columns, model.description.schema)
+        return importance(dataset, model, columns, top, *self._prepare_executors(dataset))
+
+    def _prepare_executors(self, dataset: Any) -> tuple[Any, int]:
+        """Broadcast the model; return it and the number of threads of a task."""
+        context = cluster.context_of(dataset)
+        n_jobs = self.getOrDefault("n_jobs") or int(context.getConf().get("spark.task.cpus", "1"))
+        return self._broadcast_model(context), n_jobs
 
     def _broadcast_model(self, context: Any) -> Any:
         """Broadcast the model, once for each Spark context."""

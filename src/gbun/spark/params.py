@@ -46,6 +46,10 @@ SPARK_PARAMETERS: dict[str, tuple[str, Callable[[Any], Any] | Range, Any]] = {
     "categoricalCols": (
         "which plain columns hold categories though their type is a number; strings always are.",
         TypeConverters.toListString, []),
+    "contributionsCol": (
+        "a column that transform adds: what each column of the features adds to the scores, and the base as the last "
+        "element; None: no such column.",
+        lambda value: None if value is None else TypeConverters.toString(value), None),
     "numWorkers": (
         "number of tasks that train together, each on its share of the rows. None: one for each task slot there is.",
         Interval(1, math.inf, integral=True, optional=True), None),
@@ -74,6 +78,7 @@ OTHER_LIBRARY_HINTS = {
                      "subsample", "colsample_bytree"), "it is one of trees; n_neurons is the size of a round"),
     **dict.fromkeys(("missing", "enable_sparse_data_optim"), "leave it out: sparse vectors stay sparse"),
     "use_gpu": "say device='cuda'", "num_round": "say n_estimators", "class_weight": "give rows weights by weightCol",
+    "pred_contrib_col": "it is contributionsCol here", "features_shap_col": "it is contributionsCol here",
     "xgb_model": "checkpointPath goes on from where a training was cut short",
 }  # fmt: skip
 """Parameters of other libraries, and what to use instead."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as spark_functions
 
 from gbun.model import Model, model_from_bytes
+from gbun.spark.contributions import CONTRIBUTIONS, INDICES, TOKENS, contribution_arrays
 from gbun.spark.rows import InputColumns, VectorReader, make_reader
 
 PREDICTION, PROBABILITY, RAW = "prediction", "probability", "rawPrediction"
@@ -20,8 +21,12 @@ OUTPUT_TYPES = {
     PREDICTION: ("double", pa.float64()),
     PROBABILITY: ("array<double>", NUMBERS),
     RAW: ("array<double>", NUMBERS),
+    CONTRIBUTIONS: ("array<array<double>>", pa.list_(NUMBERS)),
+    INDICES: ("array<int>", pa.list_(pa.int32())),
+    TOKENS: ("array<string>", pa.list_(pa.string())),
 }
 """The type of each output in Spark and in Arrow."""
+_SCORED = {PREDICTION, PROBABILITY, RAW}
 STRUCT_TYPES = {
     "vector": {"type": pa.int8(), "size": pa.int32(), "indices": pa.list_(pa.int32()), "values": NUMBERS},
     "array": {"array": NUMBERS},
@@ -56,12 +61,19 @@ def make_predictor(broadcast: Any, columns: InputColumns, outputs: Sequence[str]
 
     def pandas(struct: pd.DataFrame) -> pd.DataFrame:
         predicted = arrow(_to_struct(struct, columns))
-        return pd.DataFrame({name: predicted.field(name).to_pandas() for name in outputs})  # type: ignore[no-any-return]
+        frame: pd.DataFrame = pd.DataFrame({name: _to_pandas(predicted.field(name)) for name in outputs})
+        return frame
 
     schema = "struct<" + ", ".join(f"{name}: {OUTPUT_TYPES[name][0]}" for name in outputs) + ">"
     if hasattr(functions, "arrow_udf"):  # Spark 4.1 and later
         return functions.arrow_udf(arrow, schema)
     return functions.pandas_udf(pandas, schema)
+
+
+def _to_pandas(values: Any) -> Any:
+    """Convert an Arrow array to what Spark reads: pandas makes arrays of arrays of nested lists, and Spark lists."""
+    nested = pa.types.is_list(values.type) and pa.types.is_list(values.type.value_type)
+    return values.to_pylist() if nested else values.to_pandas()
 
 
 def _to_struct(frame: pd.DataFrame, columns: InputColumns) -> Any:
@@ -82,11 +94,12 @@ def predict_batch(model: Model, struct: Any, columns: InputColumns, outputs: Seq
     """Compute the `outputs` for the rows of a batch, from one pass through the model."""
     if not len(struct):
         return pa.StructArray.from_arrays([pa.array([], OUTPUT_TYPES[name][1]) for name in outputs], list(outputs))
-    rows = make_reader(columns)
-    rows.add(struct)
-    dense = isinstance(rows, VectorReader) and VectorReader.is_dense([rows.layout_stats()])
+    rows, contributions = read_rows(struct, columns), dict[str, Any]()
     try:
-        scores = model.decision_function(rows.take_rows(dense), n_jobs=n_jobs)
+        # Contributions alone need no scores.
+        scores = model.decision_function(rows, n_jobs=n_jobs) if _SCORED & set(outputs) else np.zeros((0, 1))
+        if CONTRIBUTIONS in outputs:
+            contributions = contribution_arrays(model, rows, n_jobs)
     except ValueError as error:
         raise ValueError(f"{error} ({columns})") from None
     scores = scores[:, None] if scores.ndim == 1 else scores
@@ -96,7 +109,16 @@ def predict_batch(model: Model, struct: Any, columns: InputColumns, outputs: Seq
         # Two classes have one score; Spark's evaluators want a number for each class.
         RAW: lambda: _to_lists(np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores),
     }
-    return pa.StructArray.from_arrays([make[name]() for name in outputs], list(outputs))
+    arrays = [contributions[name] if name in contributions else make[name]() for name in outputs]
+    return pa.StructArray.from_arrays(arrays, list(outputs))
+
+
+def read_rows(struct: Any, columns: InputColumns) -> Any:
+    """Read the rows of a batch, in the form that `gbun.Model` takes."""
+    rows = make_reader(columns)
+    rows.add(struct)
+    dense = isinstance(rows, VectorReader) and VectorReader.is_dense([rows.layout_stats()])
+    return rows.take_rows(dense)
 
 
 def _to_lists(matrix: Any) -> Any:

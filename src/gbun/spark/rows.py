@@ -39,7 +39,9 @@ class InputColumns:
 
     def __str__(self) -> str:
         parts = {"X": ", ".join(map(repr, self.features[:5])) + (", ..." if len(self.features) > 5 else "")}
-        parts |= {"y": repr(self.label)} | ({} if self.weight is None else {"sample_weight": repr(self.weight)})
+        parts |= ({"y": repr(self.label)} if self.label else {}) | (
+            {} if self.weight is None else {"sample_weight": repr(self.weight)}
+        )
         return "; ".join(f"{name} is column {column}" for name, column in parts.items())
 
 
