@@ -60,8 +60,8 @@ def game_values(most: int) -> tuple[FloatArray, FloatArray]:
     """Return what a member of U, and one of V, gets for |U| = u and |V| = v: two tables of up to `most` features.
 
     >>> of_row, of_baseline = game_values(2)
-    >>> of_row[1, 0], of_row[1, 1], of_baseline[1, 1]
-    (1.0, 0.5, -0.5)
+    >>> [float(value) for value in (of_row[1, 0], of_row[1, 1], of_baseline[1, 1])]
+    [1.0, 0.5, -0.5]
     """
     of_row, of_baseline = np.zeros((2, most + 1, most + 1))
     for u in range(most + 1):
