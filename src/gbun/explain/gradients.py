@@ -120,7 +120,8 @@ class NetworkRounds:
             for node, weight in zip(*gauss_legendre(n_nodes), strict=True):
                 np.multiply(step, node, out=p)
                 p += z_base
-                _add_slopes(memberships(partition, p), heads, slope, weight, width, slopes)
+                _add_slopes(memberships(partition, p), heads, weight, width, slopes)
+            slopes[:, :, :n_outputs] *= slope
             found = np.matmul(slopes[:, :, :n_outputs], step[:, :, None])[:, :, 0]
             n_nodes *= 2
             if n_nodes > MOST_NODES or np.all(np.abs(found - added) <= self.tolerance):
@@ -210,14 +211,17 @@ def sort_by_feature(entries: Entries) -> tuple[FeatureColumns, Any]:
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _add_slopes(p: Any, heads: Any, slope: Any, weight: Any, width: int, slopes: Any) -> None:
-    """slopes[i, c, k] += weight x slope_k p_ik (W_kc - sum over l in the group of p_il W_lc)."""
+def _add_slopes(p: Any, heads: Any, weight: Any, width: int, slopes: Any) -> None:
+    """slopes[i, c, k] += weight x p_ik (W_kc - sum over l in the group of p_il W_lc)."""
     n, K = p.shape
     for i in range(n):
-        for first in range(0, K, width):
+        for group in range(K // width):
+            first, last = group * width, (group + 1) * width
+            p_group = p[i, first:last]
             for c in range(len(heads)):
+                head, of_row = heads[c, first:last], slopes[i, c, first:last]
                 mean = np.float32(0.0)
-                for k in range(first, first + width):
-                    mean += p[i, k] * heads[c, k]
-                for k in range(first, first + width):
-                    slopes[i, c, k] += weight * slope[k] * p[i, k] * (heads[c, k] - mean)
+                for k in range(len(p_group)):
+                    mean += p_group[k] * head[k]
+                for k in range(len(p_group)):
+                    of_row[k] += weight * p_group[k] * (head[k] - mean)
