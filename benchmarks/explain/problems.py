@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-COLUMNS, FEATURES, ENTRIES = 1000, 10**6, 30
+COLUMNS, FEATURES, ENTRIES = 1000, 10**6, 30  # ENTRIES of a sparse row
 MOST_FREQUENT, LEAST_FREQUENT = 0.3, 0.01  # the shares of rows between which relevant features are present
 NOISE = 0.5  # deviation of the noise, of the signal's
 
@@ -28,20 +28,21 @@ class Problem:
     signal: Signal
     task: str = "regression"
     is_sparse: bool = False
+    n_features: int = COLUMNS
 
     def draw(self, n_rows: int, seed: int) -> tuple[Any, Any, Any]:
         """X, y and the numbers of the relevant columns. The first four fifths of the rows are for training."""
         rng = np.random.default_rng(seed)
         if self.is_sparse:
-            X = draw_sparse(n_rows, FEATURES, ENTRIES, rng)
+            X = draw_sparse(n_rows, self.n_features, ENTRIES, rng)
             X.data[:] = np.where(self.name == "values", rng.lognormal(size=X.nnz), 1.0)
             ids, counts = np.unique(X.indices, return_counts=True)
             frequent = ids[(counts >= LEAST_FREQUENT * n_rows) & (counts <= MOST_FREQUENT * n_rows)]
             relevant = rng.choice(frequent, self.n_relevant, replace=False)
             signal = self.signal(X[:, relevant].toarray(), rng)
         else:
-            X = rng.normal(size=(n_rows, COLUMNS)).astype(np.float32)
-            relevant = rng.choice(COLUMNS, self.n_relevant, replace=False)
+            X = rng.normal(size=(n_rows, self.n_features)).astype(np.float32)
+            relevant = rng.choice(self.n_features, self.n_relevant, replace=False)
             signal = self.signal(X[:, relevant], rng)
         signal = signal / signal.std(axis=0) + NOISE * rng.normal(size=signal.shape)
         if self.task == "regression":
@@ -96,8 +97,9 @@ def saturated(x: Any, rng: np.random.Generator) -> Any:
 
 
 def three_classes(x: Any, rng: np.random.Generator) -> Any:
-    """A linear signal of each class."""
-    return np.column_stack([linear(x, rng) for _ in range(3)])
+    """Each feature speaks for one class and against another."""
+    signs = rng.permuted(np.tile([1.0, 0.0, -1.0], (x.shape[1], 1)), axis=1)
+    return x @ (signs * rng.uniform(0.5, 1.0, (x.shape[1], 1)))
 
 
 DENSE = (
@@ -108,9 +110,9 @@ DENSE = (
     Problem("three classes", 4000, 10, three_classes, "classification"),
 )
 SPARSE = (
-    Problem("linear", 10_000, 40, linear, is_sparse=True),
-    Problem("values", 10_000, 30, roots, is_sparse=True),
-    Problem("products", 20_000, 20, products, is_sparse=True),
-    Problem("two classes", 10_000, 30, saturated, "classification", is_sparse=True),
-    Problem("three classes", 20_000, 30, three_classes, "classification", is_sparse=True),
+    Problem("linear", 10_000, 40, linear, is_sparse=True, n_features=FEATURES),
+    Problem("values", 10_000, 30, roots, is_sparse=True, n_features=FEATURES),
+    Problem("products", 20_000, 20, products, is_sparse=True, n_features=FEATURES),
+    Problem("two classes", 10_000, 30, saturated, "classification", is_sparse=True, n_features=FEATURES),
+    Problem("three classes", 20_000, 30, three_classes, "classification", is_sparse=True, n_features=FEATURES),
 )
