@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 COLUMNS, FEATURES, ENTRIES = 1000, 10**6, 30  # ENTRIES of a sparse row
 MOST_FREQUENT, LEAST_FREQUENT = 0.3, 0.01  # the shares of rows between which relevant features are present
-NOISE = 0.5  # deviation of the noise, of the signal's
+DENSE_NOISE, SPARSE_NOISE = 2.0, 0.5  # deviations of the noise, of the signal's
 
 Signal = Callable[[Any, Any], Any]
 """(values of the relevant features, (n, r), and random numbers) -> the signal of each row, or of each row and class."""
@@ -44,7 +44,8 @@ class Problem:
             X = rng.normal(size=(n_rows, self.n_features)).astype(np.float32)
             relevant = rng.choice(self.n_features, self.n_relevant, replace=False)
             signal = self.signal(X[:, relevant], rng)
-        signal = signal / signal.std(axis=0) + NOISE * rng.normal(size=signal.shape)
+        noise = SPARSE_NOISE if self.is_sparse else DENSE_NOISE
+        signal = signal / signal.std(axis=0) + noise * rng.normal(size=signal.shape)
         if self.task == "regression":
             return X, signal, relevant
         return X, signal > np.median(signal) if signal.ndim == 1 else signal.argmax(axis=1), relevant
