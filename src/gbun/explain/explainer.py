@@ -30,7 +30,7 @@ from gbun.scored_rows import Place, ScoredRows, Start, scale
 from gbun.trees.forest import pack_forest
 
 METHODS = ("auto", "linear", "gradients", "shapley")
-TOLERANCE = 1e-4  # of the deviation of scores, which integrals may leave
+TOLERANCE = 1e-4  # of the deviation of what rounds of networks add, which their integrals may leave
 ROWS_AT_A_TIME = 2**10
 
 
@@ -73,16 +73,17 @@ class Explainer:
     def explain_scaled(self, X: Any, x: Features, features: Features, background: Features | None) -> Explanation:
         C = self.ensemble.n_scores
         layout = make_layout(self.schema, X, features, background)
+        scores = self._score(x)
         values: Any = None
         squares: Any = None
         n_baselines, base, start = 0, np.zeros(C), np.zeros((x.n_rows, C))
         for row in self._baselines(x, background):
-            found, errors, linear = self._explain_against(x, row, layout)
+            base_score = self._score(row)[0]
+            found, errors, linear = self._explain_against(x, row, scores - base_score, layout)
             values, squares = _add(values, found), _add(squares, errors)
-            base, start, n_baselines = base + self._score(row)[0], start + linear, n_baselines + 1
+            base, start, n_baselines = base + base_score, start + linear, n_baselines + 1
         values, base, start = _divide(values, n_baselines), base / n_baselines, start / n_baselines
         errors = None if squares is None else _root(_divide(squares, n_baselines**2))
-        scores = self._score(x)
         total = _sum_columns(values)
         shares = {"scores": scores, "residual": scores - base - total, "start": start, "rounds": total - start}
         shares["base"] = np.broadcast_to(base, (x.n_rows, C)).copy()
@@ -124,8 +125,13 @@ class Explainer:
         raw = None if x.raw is None else np.zeros((1, x.raw.shape[1]))
         yield Features(1, dense, sparse, raw, categories)
 
-    def _explain_against(self, x: Features, base: Features, layout: Layout) -> tuple[Any, Any, FloatArray]:
-        """Return contributions and squared errors in the user's columns, and the sums of the linear start's."""
+    def _explain_against(
+        self, x: Features, base: Features, added: FloatArray, layout: Layout
+    ) -> tuple[Any, Any, FloatArray]:
+        """Return contributions and squared errors in the user's columns, and the sums of the linear start's.
+
+        `added` are the scores of the rows, less that of the baseline.
+        """
         n, C = x.n_rows, self.ensemble.n_scores
         difference, of_base = subtract(x, base)
         m = next((part.shape[1] for part in (x.raw, x.dense) if part is not None), 0)
@@ -141,12 +147,15 @@ class Explainer:
             at[of_base == 0], at[of_base == 1] = layout.of_entries(x), np.tile(layout.of_entries(base), n)
         parts = zeros()
         self._add_linear(difference, parts)
-        linear = parts.dense.sum(axis=1) + _sum_entries(difference, parts.entries)
+        of_entries = _sum_entries(difference, parts.entries)
+        linear = parts.dense.sum(axis=1) + of_entries
         trees, networks, others = self._divide_steps()
         for run in trees:
             self._add_trees(run, x, base, parts)
+        rest = added - parts.dense.sum(axis=1) - parts.categories.sum(axis=1) - of_entries
+        tolerance = TOLERANCE * np.sqrt(np.square(rest).sum(axis=0) / max(1, x.n_rows))
         for run in networks:
-            NetworkRounds(run, TOLERANCE).add_contributions(
+            NetworkRounds(run, tolerance / np.sqrt(len(run))).add_contributions(
                 x, difference, base if is_anything(base) else base.block(0, 0), parts.dense, parts.entries, self.pool
             )
         squares = None

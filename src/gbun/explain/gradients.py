@@ -6,25 +6,28 @@
     d s_c / d z_k = slope_k p_k (W_kc - sum over l in the group of p_l W_lc)
 
 The integral is one number for each output, whatever the number of features. It is computed at Gauss-Legendre nodes,
-twice as many until the sum over features, sum_tk (z - z_b)_tk D_tkc, is the difference of the scores. What is left is
-one pass over the features with the weights of the networks transposed.
+twice as many until the sum over outputs, sum_k (z - z_b)_k D_tkc, is what the round adds. What is left is one pass over
+the features with the weights of the network transposed. Rounds come one after the other, so that memory does not grow
+with their number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numba
 import numpy as np
 
 from gbun.arrays import to_host
-from gbun.data.features import Features
+from gbun.data.features import Entries, Features
 from gbun.dtypes import FEATURE_ID, MEMBERSHIP, FloatArray
 from gbun.kernels import hashed, rows
-from gbun.kernels.chunks import Chunk, FeatureTable, index_features
-from gbun.kernels.forward import forward, make_weights, weight_scale
+from gbun.kernels.chunks import Chunk, FeatureColumns, choose_order, cut_chunks, index_features, rows_in_chunk
+from gbun.kernels.forward import TABLE_LIMIT, forward, make_weights, weight_scale
+from gbun.kernels.hashed import TILE
 from gbun.kernels.host import LOG2_E
 from gbun.kernels.threads import Scratch, ThreadPool
 from gbun.learners import NetworkPartition, Step
@@ -32,15 +35,20 @@ from gbun.networks.simhash import initial_hash_state
 
 FEWEST_NODES, MOST_NODES = 8, 256
 BLOCK_NUMBERS = 2**23  # outputs and slopes of a block of rows: 32 MB
-TABLE_NUMBERS = 2**23  # weights that are computed at a time
 
 
 @dataclass(frozen=True)
 class NetworkRounds:
-    """Rounds of networks of one family, and what explaining rows by them takes."""
+    """Rounds of networks of one family, and what explaining rows by them takes.
+
+    Attributes
+    ----------
+    tolerance : ndarray of shape (C,)
+        What the integrals of a round may leave of a row's scores.
+    """
 
     steps: Sequence[Step]
-    tolerance: float
+    tolerance: FloatArray
 
     def __post_init__(self) -> None:
         assert self.steps
@@ -48,10 +56,6 @@ class NetworkRounds:
     @property
     def partitions(self) -> list[NetworkPartition]:
         return [step.partition for step in self.steps if isinstance(step.partition, NetworkPartition)]
-
-    def block_rows(self) -> int:
-        K, C = self.steps[0].head.shape
-        return int(max(1, BLOCK_NUMBERS // (len(self.steps) * K * (1 + C))))
 
     def add_contributions(
         self,
@@ -66,142 +70,158 @@ class NetworkRounds:
 
         Features are scaled; `base` is one row, or has no rows where the baseline is 0.
         """
-        blocks = range(0, x.n_rows, self.block_rows())
+        K, C = self.steps[0].head.shape
+        baseline_outputs = np.zeros((len(self.steps), 1, K), dtype=MEMBERSHIP)
+        if base.n_rows:
+            chunk, scratch = make_chunk(base), Scratch()
+            for partition, z in zip(self.partitions, baseline_outputs, strict=True):
+                forward(make_weights(partition.network, base, keep=True), base, chunk, z, scratch)
 
-        def work(first: int) -> None:
-            last = min(first + self.block_rows(), x.n_rows)
-            part, own = x.block(first, last), difference.block(first, last)
-            slopes = self._slopes(part, base)
-            if own.dense is not None:
-                self._add_dense(own, slopes, dense[first:last])
-            if own.sparse is not None and difference.sparse is not None:
-                at = slice(*difference.sparse.indptr[[first, last]].tolist())
-                self._add_entries(own, slopes, entries[at])
+        def work(block: slice) -> None:
+            part, own = x.block(block.start, block.stop), difference.block(block.start, block.stop)
+            at = slice(0, 0)
+            if difference.sparse is not None:
+                at = slice(*difference.sparse.indptr[[block.start, block.stop]].tolist())
+            self._explain_block(part, own, baseline_outputs, dense[block], entries[at])
 
-        pool.run(work, blocks)
+        few = min(rows_in_chunk(x.n_rows, K, C), max(1, BLOCK_NUMBERS // (K * (3 + C))))
+        pool.run(work, cut_chunks(x, few))
 
-    def _slopes(self, x: Features, base: Features) -> FloatArray:
-        """Integrate the slopes of the rows' scores by the outputs: (T, n, K, C)."""
-        n, (K, C), T = x.n_rows, self.steps[0].head.shape, len(self.steps)
-        z, z_base = np.empty((T, n, K), dtype=MEMBERSHIP), np.zeros((T, 1, K), dtype=MEMBERSHIP)
-        of_rows, of_base, scratch = make_chunk(x), make_chunk(base), Scratch()
-        for t, partition in enumerate(self.partitions):
-            weights = make_weights(partition.network, x, keep=True)
-            forward(weights, x, of_rows, z[t], scratch)
-            if base.n_rows:
-                forward(weights, base, of_base, z_base[t], scratch)
-        wanted, step = np.zeros((n, C)), z - z_base
-        for t, (partition, each) in enumerate(zip(self.partitions, self.steps, strict=True)):
-            wanted += memberships(partition, z[t]) @ each.head - memberships(partition, z_base[t]) @ each.head
-        slopes, n_nodes = np.empty((T, n, K, C), dtype=MEMBERSHIP), FEWEST_NODES
-        size = np.maximum(np.abs(wanted).mean(axis=0), np.abs(wanted).std(axis=0))
-        while True:
-            found = np.zeros((n, C))
-            for t, (partition, each) in enumerate(zip(self.partitions, self.steps, strict=True)):
-                self._integrate(partition, each.head, z_base[t], step[t], n_nodes, slopes[t])
-                found += np.einsum("nk,nkc->nc", step[t], slopes[t], optimize=True)
-            n_nodes *= 2
-            if n_nodes > MOST_NODES or np.all(np.abs(found - wanted) <= self.tolerance * size):
-                return slopes
+    def _explain_block(
+        self, x: Features, difference: Features, baseline_outputs: FloatArray, dense: FloatArray, entries: FloatArray
+    ) -> None:
+        n, (K, C) = x.n_rows, self.steps[0].head.shape
+        chunk, scratch, z = make_chunk(x), Scratch(), np.empty((n, K), dtype=MEMBERSHIP)
+        slopes = np.zeros((n, C, -(-K // TILE) * TILE), dtype=MEMBERSHIP)
+        X = None if difference.dense is None else np.asarray(to_host(difference.dense), dtype=MEMBERSHIP)
+        if difference.sparse is not None:
+            columns, order = sort_by_feature(difference.sparse)
+            sums = np.zeros((len(order), C), dtype=MEMBERSHIP)
+        for partition, step, z_base in zip(self.partitions, self.steps, baseline_outputs, strict=True):
+            forward(make_weights(partition.network, x, keep=True), x, chunk, z, scratch)
+            self._integrate(partition, step.head, z_base, z, slopes)
+            if X is not None:
+                add_dense(partition, X, slopes[:, :, :K], dense)
+            if difference.sparse is not None:
+                add_transposed(partition, columns, slopes, sums)
+        if difference.sparse is not None:
+            entries[order] += columns.values[:, None] * sums
 
     def _integrate(
-        self, partition: NetworkPartition, head: FloatArray, z_base: FloatArray, step: FloatArray, n_nodes: int,
-        slopes: FloatArray,
-    ) -> None:  # fmt: skip
-        slopes[:] = 0.0
-        nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
-        width, head = partition.network.family.softmax_width, np.ascontiguousarray(head, dtype=MEMBERSHIP)
-        for node, weight in zip(0.5 + nodes / 2, weights / 2, strict=True):
-            p = memberships(partition, z_base + MEMBERSHIP(node) * step)
-            _add_slopes(p, head, partition.slope.astype(MEMBERSHIP), MEMBERSHIP(weight), width, slopes)
+        self, partition: NetworkPartition, head: FloatArray, z_base: FloatArray, z: FloatArray, slopes: FloatArray
+    ) -> None:
+        """slopes[i, c, k] = the integral of d s_c / d z_k along the path of row i."""
+        width, n_outputs = partition.network.family.softmax_width, z.shape[1]
+        added = memberships(partition, z.copy()) @ head - memberships(partition, z_base.copy()) @ head
+        step, p, n_nodes = z - z_base, np.empty_like(z), FEWEST_NODES
+        heads, slope = np.ascontiguousarray(head.T, dtype=MEMBERSHIP), partition.slope.astype(MEMBERSHIP)
+        while True:
+            slopes[:] = 0.0
+            for node, weight in zip(*gauss_legendre(n_nodes), strict=True):
+                np.multiply(step, node, out=p)
+                p += z_base
+                _add_slopes(memberships(partition, p), heads, weight, width, slopes)
+            slopes[:, :, :n_outputs] *= slope
+            found = np.matmul(slopes[:, :, :n_outputs], step[:, :, None])[:, :, 0]
+            n_nodes *= 2
+            if n_nodes > MOST_NODES or np.all(np.abs(found - added) <= self.tolerance):
+                return
 
-    def _add_dense(self, difference: Features, slopes: FloatArray, out: FloatArray) -> None:
-        X = np.asarray(to_host(difference.dense), dtype=MEMBERSHIP)
-        (n, m), (T, _, K, C) = X.shape, slopes.shape
-        for first in range(0, m, max(1, TABLE_NUMBERS // K)):
-            columns = np.arange(first, min(first + max(1, TABLE_NUMBERS // K), m), dtype=FEATURE_ID)
-            gradient = np.zeros((len(columns), n * C))
-            for t in range(T):
-                table = dense_weights(self.partitions[t], columns)
-                gradient += table @ np.ascontiguousarray(slopes[t].transpose(1, 0, 2)).reshape(K, n * C)
-            part = slice(first, first + len(columns))
-            out[:, part] += X[:, part, None] * gradient.reshape(len(columns), n, C).transpose(1, 0, 2)
 
-    def _add_entries(self, difference: Features, slopes: FloatArray, out: FloatArray) -> None:
-        sparse = difference.sparse
-        assert sparse is not None
-        local, distinct = index_features(sparse.ids)
-        (T, _, K, C), values = slopes.shape, np.ascontiguousarray(sparse.values, dtype=MEMBERSHIP)
-        indptr, few = np.ascontiguousarray(sparse.indptr), max(1, TABLE_NUMBERS // K)
-        gradient = np.zeros((len(local), C), dtype=MEMBERSHIP)
-        for t in range(T):
-            own = np.ascontiguousarray(slopes[t].transpose(0, 2, 1))
-            for first in range(0, len(distinct), few):
-                table = sparse_weights(self.partitions[t], distinct[first : first + few])
-                _add_transposed(indptr, local, first, table, own, gradient)
-        out += values[:, None] * gradient
+@lru_cache(maxsize=8)
+def gauss_legendre(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Return nodes from 0 to 1 and their weights.
+
+    >>> [values.tolist() for values in gauss_legendre(1)]
+    [[0.5], [1.0]]
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
+    return (0.5 + nodes / 2).astype(MEMBERSHIP), (weights / 2).astype(MEMBERSHIP)
 
 
 def make_chunk(features: Features) -> Chunk:
-    """Return all rows as one chunk, with the distinct features of their entries."""
+    """Return all rows as one chunk."""
     if features.sparse is None:
         return Chunk(slice(0, features.n_rows), slice(0, 0))
-    local, distinct = index_features(features.sparse.ids)
-    return Chunk(slice(0, features.n_rows), slice(0, len(local)), FeatureTable(distinct, local))
+    chunk = Chunk(slice(0, features.n_rows), slice(0, len(features.sparse.ids)))
+    chunk.order = choose_order(features.sparse, chunk)
+    return chunk
 
 
 def memberships(partition: NetworkPartition, z: FloatArray) -> FloatArray:
-    p = np.array(z, dtype=MEMBERSHIP, order="C")
-    rows.to_memberships(p, partition.centre, partition.slope * LOG2_E, partition.network.family.softmax_width)
-    return p
+    """Turn outputs into memberships, in place."""
+    rows.to_memberships(z, partition.centre, partition.slope * LOG2_E, partition.network.family.softmax_width)
+    return z
+
+
+def add_dense(partition: NetworkPartition, X: FloatArray, slopes: FloatArray, out: FloatArray) -> None:
+    """out[i, j, c] += x_ij sum_k N_jk slopes[i, c, k]."""
+    (n, C, K), m = slopes.shape, X.shape[1]
+    flat = np.ascontiguousarray(slopes).reshape(n * C, K)
+    for first in range(0, m, max(1, TABLE_LIMIT // K)):
+        part = slice(first, min(first + max(1, TABLE_LIMIT // K), m))
+        table = dense_weights(partition, np.arange(part.start, part.stop, dtype=FEATURE_ID))
+        gradient = (flat @ table.T).reshape(n, C, -1)
+        for c in range(C):
+            gradient[:, c] *= X[:, part]
+            out[:, part, c] += gradient[:, c]
 
 
 def dense_weights(partition: NetworkPartition, columns: Any) -> FloatArray:
     """Return the weights of dense columns, (columns, K)."""
-    family = partition.network.family
-    return weight_table(partition, columns, family.density)
-
-
-def sparse_weights(partition: NetworkPartition, features: Any) -> FloatArray:
-    return weight_table(partition, features, partition.network.family.sparse_density)
-
-
-def weight_table(partition: NetworkPartition, features: Any, density: float) -> FloatArray:
-    network = partition.network
-    K = network.family.n_outputs
-    states = np.zeros(-(-K // 8) * 8, dtype=np.uint32)
-    states[:K] = initial_hash_state(network.seeds)
-    table = np.empty((len(features), len(states)), dtype=MEMBERSHIP)
-    hashed.fill_table(states, np.ascontiguousarray(features, dtype=FEATURE_ID), *weight_scale(density), table)
+    network, density = partition.network, partition.network.family.density
+    states = hash_states(partition)
+    table = np.empty((len(columns), len(states)), dtype=MEMBERSHIP)
+    hashed.fill_table(states, columns, *weight_scale(density), table)
     for output, feature, weight in network.revived(density):
-        table[np.asarray(features) == feature, output] = weight
-    return np.ascontiguousarray(table[:, :K])
+        table[columns == feature, output] = weight
+    return table[:, : network.family.n_outputs]
+
+
+def add_transposed(partition: NetworkPartition, columns: FeatureColumns, slopes: FloatArray, sums: FloatArray) -> None:
+    """sums[e, c] += sum_k N_jk slopes[i, c, k] for entries e, in the order of `columns`, of row i and feature j."""
+    density, states = partition.network.family.sparse_density, hash_states(partition)
+    half, inverse = weight_scale(density)
+    for first in range(0, len(states), TILE):
+        own = states[first : first + TILE]
+        hashed.transposed_by_column(
+            columns.starts, columns.rows, columns.features, own, half, inverse, slopes, first, sums
+        )
+    for output, feature, weight in partition.network.revived(density):  # the other weights of such an output are 0
+        for j in np.flatnonzero(columns.features == FEATURE_ID(feature)):
+            at = slice(columns.starts[j], columns.starts[j + 1])
+            sums[at] += MEMBERSHIP(weight) * slopes[columns.rows[at], :, output]
+
+
+def hash_states(partition: NetworkPartition) -> Any:
+    """Return where the hashes of outputs begin, padded to whole tiles."""
+    K = partition.network.family.n_outputs
+    states = np.zeros(-(-K // TILE) * TILE, dtype=np.uint32)
+    states[:K] = initial_hash_state(partition.network.seeds)
+    return states
+
+
+def sort_by_feature(entries: Entries) -> tuple[FeatureColumns, Any]:
+    """Return entries feature by feature, and the place where each of them was."""
+    local, distinct = index_features(entries.ids)
+    order = np.argsort(local, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(local, minlength=len(distinct)))])
+    rows_of_entries = entries.row_of_entry[order].astype(np.int32)
+    return FeatureColumns(distinct, starts, rows_of_entries, entries.values[order].astype(MEMBERSHIP)), order
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _add_slopes(p: Any, head: Any, slope: Any, weight: Any, width: int, slopes: Any) -> None:
-    """slopes[i, k, c] += weight x slope_k p_ik (W_kc - sum over l in the group of p_il W_lc)."""
+def _add_slopes(p: Any, heads: Any, weight: Any, width: int, slopes: Any) -> None:
+    """slopes[i, c, k] += weight x p_ik (W_kc - sum over l in the group of p_il W_lc)."""
     n, K = p.shape
     for i in range(n):
-        for first in range(0, K, width):
-            for c in range(head.shape[1]):
+        for group in range(K // width):
+            first, last = group * width, (group + 1) * width
+            p_group = p[i, first:last]
+            for c in range(len(heads)):
+                head, of_row = heads[c, first:last], slopes[i, c, first:last]
                 mean = np.float32(0.0)
-                for k in range(first, first + width):
-                    mean += p[i, k] * head[k, c]
-                for k in range(first, first + width):
-                    slopes[i, k, c] += weight * slope[k] * p[i, k] * (head[k, c] - mean)
-
-
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _add_transposed(indptr: Any, local: Any, first: int, table: Any, slopes: Any, out: Any) -> None:
-    """out[e, c] += sum_k table[local_e - first, k] slopes[i, c, k] for entries e of row i that the table has."""
-    C, K = slopes.shape[1], slopes.shape[2]
-    for i in range(len(indptr) - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            j = local[e] - first
-            if 0 <= j < len(table):
-                for c in range(C):
-                    total = np.float32(0.0)
-                    for k in range(K):
-                        total += table[j, k] * slopes[i, c, k]
-                    out[e, c] += total
+                for k in range(len(p_group)):
+                    mean += p_group[k] * head[k]
+                for k in range(len(p_group)):
+                    of_row[k] += weight * p_group[k] * (head[k] - mean)

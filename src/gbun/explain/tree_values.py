@@ -13,6 +13,7 @@ reach, which are few beside 2^m coalitions, and the sum over features is the dif
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import lgamma
 from typing import Any
 
@@ -56,6 +57,7 @@ def add_tree_values(
     )  # fmt: skip
 
 
+@lru_cache(maxsize=4)
 def game_values(most: int) -> tuple[FloatArray, FloatArray]:
     """Return what a member of U, and one of V, gets for |U| = u and |V| = v: two tables of up to `most` features.
 

@@ -25,6 +25,7 @@ from gbun.kernels.simd import (
     load8,
     load_splat,
     prefetch,
+    reduce_sum,
     splat,
     store,
     store8,
@@ -99,6 +100,26 @@ def forward_by_column(
             _prefetch_tile(tile, np.int64(rows[min(e + PREFETCHED_ENTRIES, last)]) * TILE)
             at = np.int64(rows[e]) * TILE
             store8(tile, at, fma8(load_splat(values, e), w, load8(tile, at)))
+
+
+@numba.njit(cache=True, nogil=True)
+def transposed_by_column(
+    starts: Any, rows: Any, features: Any, states: Any, half: Any, inverse: Any, slopes: Any, first: int, sums: Any
+) -> None:
+    """sums[e, c] += weights of the feature . slopes[row, c, first : first + TILE], for each feature and its entries.
+
+    `slopes` is (n, C, K), K a multiple of a tile; entries are sorted by feature, which `starts` divides.
+    """
+    last, n_scores, K = len(rows) - 1, slopes.shape[1], slopes.shape[2]
+    for j in range(len(features)):
+        w = _tile_weights(states, features[j], half, inverse)
+        for e in range(starts[j], starts[j + 1]):
+            _prefetch_tile(slopes, np.int64(rows[min(e + PREFETCHED_ENTRIES, last)]) * n_scores * K + first)
+            for c in range(n_scores):
+                s = load8(slopes, (np.int64(rows[e]) * n_scores + c) * K + first)
+                a = fma(w[0], s[0], fma(w[1], s[1], fma(w[2], s[2], w[3] * s[3])))
+                b = fma(w[4], s[4], fma(w[5], s[5], fma(w[6], s[6], w[7] * s[7])))
+                sums[e, c] += reduce_sum(a + b)
 
 
 @numba.njit(cache=True, nogil=True)
