@@ -135,18 +135,14 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def _call_model(self, method: str, X: Any, **options: Any) -> Any:
         """Check X and call a method of the model with the threads and the device of this estimator."""
-        check_is_fitted(self, "model_")
-        has_columns = self.model_.description.schema.kind not in ("names", "tokens") and detect_row_kind(X) is None
-        rows = self._check_columns(X, reset=False) if has_columns else X
+        rows = self._check_rows(X)
         rows = X if is_foreign(X) else rows  # the model converts its output to what X is
         return getattr(self.model_, method)(rows, **options, n_jobs=self.n_jobs, device=self.device)
 
-    def _call_on_host(self, method: str, X: Any, **options: Any) -> Any:
-        """Check X and call a method of the model that knows no devices."""
+    def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
         has_columns = self.model_.description.schema.kind not in ("names", "tokens") and detect_row_kind(X) is None
-        rows = self._check_columns(X, reset=False) if has_columns else X
-        return getattr(self.model_, method)(rows, **options, n_jobs=self.n_jobs)
+        return self._check_columns(X, reset=False) if has_columns else X
 
     def predict(self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy") -> Array:
         """Predict labels or values.
@@ -173,14 +169,13 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
 
     def explain(self, X: Any, **options: Any) -> Explanation:
         """Explain the scores of rows: what each column adds to them; options are those of `Model.explain`."""
-        return self._call_on_host("explain", X, **options)  # type: ignore[no-any-return]
+        return self.model_.explain(self._check_rows(X), **{"n_jobs": self.n_jobs, **options})
 
     def importance(self, X: Any = None, y: Any = None, **options: Any) -> Importance:
         """Compute how much each column matters; options are those of `Model.importance`."""
         check_is_fitted(self, "model_")
-        if X is None:
-            return self.model_.importance(**options, n_jobs=self.n_jobs)
-        return self._call_on_host("importance", X, y=y, **options)  # type: ignore[no-any-return]
+        rows = None if X is None else self._check_rows(X)
+        return self.model_.importance(rows, y, **{"n_jobs": self.n_jobs, **options})
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
@@ -189,7 +184,7 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         n = self.model_.description.schema.n_columns
         if n is None or n > MAX_IMPORTANCES:
             what = "features have names only" if n is None else f"there are {n:,} columns"
-            raise ValueError(
+            raise AttributeError(
                 f"feature_importances_ has a number for each column, but {what}; use importance(X, top=...)"
             )
         values = self.model_.importance(n_jobs=self.n_jobs).values

@@ -286,8 +286,7 @@ class Model:
         Importance
             With ``values`` (m,), ``names`` and ``ranked()``.
         """
-        learner = self.ensemble.learner
-        if kind is None and X is None and learner.family is not None and not learner.splits_columns:
+        if kind is None and X is None and not explain and self._has_better_than_gain():
             return self._importance_without_rows(top, random_state, n_jobs)
         if kind is None:
             kind = "gain" if X is None else "contribution" if y is None else "permutation"
@@ -297,6 +296,10 @@ class Model:
             raise ValueError(f"kind={kind!r} needs {'X' if X is None else 'y'}, got None")
         if kind != "contribution" and collective.size > 1:
             raise ValueError(f"kind={kind!r} is that of one process; workers sum kind='contribution' alone")
+        if kind != "permutation" and not (groups is None and metric is None):
+            raise ValueError(f"groups and metric are arguments of kind='permutation', got kind={kind!r}")
+        if kind != "contribution" and explain:
+            raise ValueError(f"{sorted(explain)} are no arguments of kind={kind!r}")
         schema = self.description.schema
         if kind == "gain":
             names = schema.names or tuple(map(str, range(schema.n_columns or 0)))
@@ -309,21 +312,25 @@ class Model:
             found = self._permutation_importance(X, y, groups, metric, n_repeats, random_state, n_jobs)
         return found if top is None else found.top(top)
 
+    def _has_better_than_gain(self) -> bool:
+        """Whether contributions to drawn rows say more than gains, which know nothing of networks and linear starts."""
+        e = self.ensemble
+        if self.description.schema.categorical or self.description.schema.n_columns is None:  # rows cannot be drawn
+            return False
+        return not e.learner.splits_columns or e.linear is not None
+
     def _importance_without_rows(self, top: int | None, seed: int, n_jobs: int | None) -> Importance:
         """Contributions to the scores of rows drawn at random, where no data are at hand."""
         e, schema = self.ensemble, self.description.schema
         m = int(schema.n_columns or 0)
-        drawn = draw_standard_rows(schema, m, seed)
         with thread_pool(n_jobs) as pool:
             if e.scaling.dense is not None:
-                explained = Explainer(e, schema, "auto", 2, seed, pool).explain_scaled(None, drawn, drawn, None)
-                values = explained.mean_abs()
+                drawn = draw_standard_rows(e.scaling, m, seed)
+                values = Explainer(e, schema, "auto", 2, seed, pool).explain(None, drawn, None).mean_abs()
             else:
-                nothing = Features(1, sparse=make_single_features(0).sparse)
-                place = Place(make_device("cpu"), pool)
-                one, none = (
-                    e.add_scores(ScoredRows(rows, e.start, None, place)) for rows in (make_single_features(m), nothing)
-                )
+                place, single = Place(make_device("cpu"), pool), make_single_features(m)
+                nothing = make_single_features(1, value=0.0)
+                one, none = (e.add_scores(ScoredRows(rows, e.start, None, place)) for rows in (single, nothing))
                 values = np.abs(one - none).mean(axis=1)
         found = Importance(values, tuple(schema.names or map(str, range(m))), "contribution")
         return found if top is None else found.top(top)

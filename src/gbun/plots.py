@@ -105,7 +105,7 @@ def plot_importance(importance: Any, ax: Axes | None = None, *, top: int = 15) -
     order = np.argsort(-values, kind="stable")[:top][::-1]
     ax = new_axes(5.6, 0.9 + 0.27 * len(order)) if ax is None else ax
     ax.barh(
-        [names[j] for j in order], values[order], color=COLOURS[1], height=0.7,
+        [_plain(names[j]) for j in order], values[order], color=COLOURS[1], height=0.7,
         xerr=None if errors is None else errors[order], error_kw={"elinewidth": 1.0, "ecolor": COLOURS[5]},
     )  # fmt: skip
     ax.set_xlabel(label)
@@ -173,20 +173,20 @@ def plot_contributions(explanation: Any, ax: Axes | None = None, *, top: int = 1
     """
     if explanation.base.ndim != 1:
         raise ValueError("plot_contributions draws one score; choose it with explain(X, output=c)")
-    values, data = _matrix(explanation.values), _numbers(explanation)
     order = np.argsort(-explanation.mean_abs(), kind="stable")[:top]
+    values, data = _matrix(explanation.values[:, order]), _numbers(explanation, order)
     ax = new_axes(6.2, 1.0 + 0.36 * len(order)) if ax is None else ax
     dots = None
-    for y, j in enumerate(order[::-1]):
+    for y, j in enumerate(range(len(order))[::-1]):
         x = values[:, j]
-        spread = _spread(x)
-        ranks = None if data is None else _ranks(data[:, j])
-        colour: dict[str, Any] = {"color": COLOURS[5]}
-        if ranks is not None:
-            colour = {"c": ranks, "cmap": "coolwarm", "vmin": 0.0, "vmax": 1.0}
-        dots = ax.scatter(x, y + spread, s=9, linewidths=0, alpha=0.8, **colour)
+        place = y + _spread(x)
+        known = np.zeros(len(x), dtype=bool) if data is None else ~np.isnan(data[:, j])
+        ax.scatter(x[~known], place[~known], s=9, linewidths=0, alpha=0.8, color="#9aa0a6")  # missing, or no number
+        if data is not None:
+            colour: dict[str, Any] = {"c": _ranks(data[known, j]), "cmap": "coolwarm", "vmin": 0.0, "vmax": 1.0}
+            dots = ax.scatter(x[known], place[known], s=9, linewidths=0, alpha=0.8, **colour)
     ax.axvline(0.0, color=COLOURS[5], linewidth=0.8)
-    ax.set_yticks(range(len(order)), [explanation.name(int(j)) for j in order[::-1]])
+    ax.set_yticks(range(len(order)), [_plain(explanation.name(int(j))) for j in order[::-1]])
     ax.set_xlabel("contribution to the score")
     if dots is not None and data is not None:
         bar = ax.figure.colorbar(dots, ax=ax, ticks=[0.0, 1.0], aspect=30, pad=0.02)
@@ -223,10 +223,17 @@ def plot_dependence(
     pair = list(columns) if isinstance(columns, (list, tuple)) else [columns]
     if not 1 <= len(pair) <= 2:
         raise ValueError(f"columns must be one column or a pair, got {columns!r}")
+    X = X.to_pandas() if hasattr(X, "to_pandas") else X
+    if not hasattr(X, "iloc"):
+        if hasattr(X, "toarray") or not hasattr(X, "shape") or len(X.shape) != 2:
+            raise ValueError(f"X must be a dense array or a data frame, got {type(X).__name__}")
+        X = np.array(X, dtype=float)  # not integers: columns take values in between
+    if n_points < 2:
+        raise ValueError(f"n_points must be at least 2, got {n_points}")
+    if not 0 <= output < model.ensemble.n_scores:
+        raise ValueError(f"output must be from 0 to {model.ensemble.n_scores - 1}, got {output}")
     names = [str(c) for c in getattr(X, "columns", range(X.shape[1]))]
-    places = [names.index(str(c)) if str(c) in names else -1 for c in pair]
-    if -1 in places:
-        raise ValueError(f"columns must be among {names[:10]}, got {pair[places.index(-1)]!r}")
+    places = [_find(names, c) for c in pair]
     grids = [_grid(X, j, n_points if len(pair) == 1 else min(n_points, 20)) for j in places]
     scores = np.array([_score_with(model, X, places, point, output) for point in itertools.product(*grids)])
     ax = new_axes(5.6, 3.8) if ax is None else ax
@@ -265,7 +272,13 @@ def _row_of(explanation: Any, row: int) -> tuple[Any, Any]:
     return np.asarray(values.toarray() if hasattr(values, "toarray") else values)[0], own
 
 
+def _plain(name: str) -> str:
+    """Escape what matplotlib would read as mathematics."""
+    return name.replace("$", r"\$")
+
+
 def _label(name: str, data: Any, j: int) -> str:
+    name = _plain(name)
     if data is None or j >= len(data):
         return name
     value = data[j]
@@ -276,19 +289,21 @@ def _matrix(values: Any) -> Any:
     return values.toarray() if hasattr(values, "toarray") else values
 
 
-def _numbers(explanation: Any) -> Any:
-    """Return the data as numbers, where they have a column for each of the explanation; categories become nan."""
+def _numbers(explanation: Any, chosen: Any) -> Any:
+    """Return chosen columns of the data as numbers, nan for categories; None where the data have other columns."""
     data = explanation.data
+    if getattr(data, "shape", (0, 0))[1:] != (explanation.n_columns,):
+        return None
     if hasattr(data, "toarray"):
-        data = data.toarray()
-    elif hasattr(data, "columns"):
+        return data.tocsr()[:, chosen].toarray().astype(float)
+    if hasattr(data, "columns"):
         is_number = [kind.kind in "biuf" if hasattr(kind, "kind") else kind.is_numeric() for kind in data.dtypes]
         columns = [data[c].to_numpy() for c in data.columns]
         columns = [c if number else np.full(len(data), np.nan) for c, number in zip(columns, is_number, strict=True)]
         data = np.column_stack(columns).astype(float)
     if not isinstance(data, np.ndarray) or data.dtype.kind not in "biuf":
         return None
-    return data.astype(float) if data.shape[1] == explanation.n_columns else None
+    return data[:, chosen].astype(float)
 
 
 def _ranks(x: Any) -> Any:
@@ -312,6 +327,14 @@ def _spread(x: Any) -> Any:
     return offsets
 
 
+def _find(names: list[str], column: Any) -> int:
+    if str(column) in names:
+        return names.index(str(column))
+    if isinstance(column, (int, np.integer)) and 0 <= column < len(names):
+        return int(column)
+    raise ValueError(f"columns must be among {names[:10]}, got {column!r}")
+
+
 def _grid(X: Any, j: int, n_points: int) -> Any:
     column = X.iloc[:, j].to_numpy() if hasattr(X, "iloc") else X[:, j]
     try:
@@ -319,6 +342,8 @@ def _grid(X: Any, j: int, n_points: int) -> Any:
     except (TypeError, ValueError):
         raise ValueError(f"columns must hold numbers; column {j} does not") from None
     values = np.unique(column[~np.isnan(column)])
+    if len(values) < 2:
+        raise ValueError(f"columns must hold several values; column {j} has {len(values)}")
     if len(values) <= n_points:
         return values
     return np.unique(np.quantile(values, np.linspace(0.0, 1.0, n_points)))

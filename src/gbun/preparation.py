@@ -19,6 +19,7 @@ from gbun.data.features import Shard
 from gbun.data.relevance import measure_relevance
 from gbun.data.scaled_columns import ScaledColumns
 from gbun.data.scaling import Scaling, fit_scaling, resolve_dense_steps, weigh_columns
+from gbun.data.seen_categories import find_seen_categories
 from gbun.defaults import (
     DEFAULT_L2,
     FOLDS,
@@ -199,8 +200,12 @@ def initial_state(
         return learner, scaling, objective, Start(constant)
     check_continuation(problem, initial, "init_model" if initial is problem.initial else "resume")
     e = initial.ensemble
+    scaling = e.scaling
+    if scaling.seen is not None:  # what further rounds learn of
+        more = find_seen_categories(shard.features, len(problem.schema.categorical), shard.weight, collective)
+        scaling = replace(scaling, seen=scaling.seen.join(more))
     objective = target.objective if e.objective.name == "custom" else e.objective
-    return e.learner, e.scaling, objective, e.start
+    return e.learner, scaling, objective, e.start
 
 
 def linear_buckets(problem: Problem, n_scores: int) -> Buckets | None:

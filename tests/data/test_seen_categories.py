@@ -64,3 +64,14 @@ def test_damaged_tables_are_refused():
     for forged in ((buckets[::-1], counts), (buckets[1:], counts), (buckets * 0, counts), (buckets, counts - 4)):
         with pytest.raises(ValueError, match="categories"):
             unpack_seen(*forged)
+
+
+@pytest.mark.parametrize("learner", ["network", "tree"])
+def test_continued_models_learn_of_new_categories(learner):
+    first = train(learner, rows=np.flatnonzero((TOWN != "Bonn") & (FRAME["code"] < 4)))
+    more = pd.DataFrame({"town": rng.choice(["Bonn", "Paris", "Oslo"], N), "size": rng.normal(size=N), "code": 1})
+    y = 5.0 * (more["town"] == "Bonn") - 5.0 * (more["town"] == "Paris")
+    params = {"learning_rate": 0.3, "n_jobs": 1}
+    model = gbun.train(params, (more, y), 60, init_model=first, task="regression")
+    assert np.abs(model.predict(more) - y).mean() < 1.0
+    assert [len(b) for b in model.ensemble.scaling.seen.buckets] == [4, 4]

@@ -31,6 +31,42 @@ def test_columns_that_matter_are_found(learner):
     assert SelectFromModel(GBUNRegressor(learner=learner, n_estimators=20)).fit(X, Y).get_support().any()
 
 
+def test_importance_without_rows_knows_the_linear_start():
+    noise = np.random.default_rng(5).normal(size=600)
+    for model, y in (
+        (GBUNRegressor(n_jobs=1), 10.0 * X[:, 0] - 5.0 * X[:, 3] + noise),  # perhaps without a round
+        (GBUNRegressor(init="linear", learner="tree", n_estimators=20, n_jobs=1), 10.0 * X[:, 0] + np.abs(X[:, 3])),
+    ):
+        shares = model.fit(X, y).feature_importances_
+        assert np.argsort(-shares)[:2].tolist() == [0, 3]
+        assert shares[0] > 0.5
+    nothing = GBUNRegressor(n_estimators=0, learner="tree", init="constant").fit(X, noise)
+    assert not nothing.feature_importances_.any()
+
+
+def test_networks_of_sparse_columns_have_importances():
+    rows = scipy.sparse.random_array((400, 30), density=0.2, format="csr", rng=np.random.default_rng(0))
+    y = rows[:, [3]].toarray().ravel() * 5.0
+    for init in ("constant", "linear"):
+        model = GBUNRegressor(n_estimators=20, n_neurons=16, init=init, n_jobs=1).fit(rows, y)
+        assert np.argmax(model.feature_importances_) == 3
+
+
+def test_names_that_look_like_ids_are_names():
+    tokens = [["id 17"] * (i % 2) + ["zz"] * (1 - i % 2) + [f"w{i % 5}"] for i in range(200)]
+    model = GBUNClassifier(n_estimators=5, n_jobs=1).fit(tokens, np.arange(200) % 2)
+    explained, found = model.explain(tokens), model.importance(tokens)
+    wanted = {explained.name(j): value for j, value in enumerate(explained.mean_abs())}
+    assert dict(found.ranked()) == pytest.approx(wanted)
+
+
+def test_estimators_pass_every_argument_on():
+    model = GBUNRegressor(n_estimators=4, learner="tree").fit(X, Y)
+    for method in ("auto", "shapley"):
+        assert model.explain(X[:2], method=method, n_jobs=1).method == method
+    assert model.importance(kind="gain", n_jobs=1).kind == "gain"
+
+
 def test_tools_of_scikit_learn_work():
     model = GBUNClassifier(n_estimators=30, n_jobs=1).fit(X, Y > 0)
     found = permutation_importance(model, X, Y > 0, n_repeats=2, random_state=0)
@@ -86,11 +122,11 @@ def test_weights_of_the_linear_start():
 def test_wide_data_are_told_to_pass_rows():
     wide = scipy.sparse.csr_array((np.ones(200), (np.arange(200) % 100, np.arange(200) * 1000)), shape=(100, 200_001))
     model = GBUNRegressor(n_estimators=2, n_neurons=16).fit(wide, np.arange(100) % 2)
-    with pytest.raises(ValueError, match=r"there are 200,001 columns; use importance\(X, top=...\)"):
+    with pytest.raises(AttributeError, match=r"there are 200,001 columns; use importance\(X, top=...\)"):
         _ = model.feature_importances_
     assert len(model.importance(wide, top=5).values) == 5
     model = GBUNRegressor(n_estimators=2, n_neurons=16).fit([{"a": 1.0}, {"b": 2.0}] * 30, np.arange(60))
-    with pytest.raises(ValueError, match="features have names only"):
+    with pytest.raises(AttributeError, match="features have names only"):
         _ = model.feature_importances_
 
 
@@ -103,6 +139,11 @@ def test_wide_data_are_told_to_pass_rows():
         ({"X": X, "y": Y, "groups": {"a": [9]}}, r"groups\['a'\] must name columns of X, got 9"),
         ({"X": X, "y": Y, "n_repeats": 0}, "n_repeats must be at least 1, got 0"),
         ({"top": 0}, "top must be a whole number"),
+        (
+            {"X": X, "groups": {"a": [0]}},
+            "groups and metric are arguments of kind='permutation', got kind='contribution'",
+        ),
+        ({"kind": "gain", "background": X}, r"\['background'\] are no arguments of kind='gain'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, words):

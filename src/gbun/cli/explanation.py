@@ -35,6 +35,8 @@ def explain(
     if row >= n:
         raise ValueError(f"--row must be from 0 to {n - 1}, the rows of {data}, got {row}")
     scores = fitted.ensemble.n_scores
+    if output is None and scores > 1 and fitted.description.task != "classification":
+        raise ValueError(f"--output must say which of the {scores} scores to explain, from 0 to {scores - 1}")
     if output is None and scores > 1:
         output = int(fitted.decision_function(take_row(rows, row))[0].argmax())  # the class that is predicted
     explained = fitted.explain(take_row(rows, row), method=method, output=output, top=top)
@@ -47,8 +49,8 @@ def explain(
         show_json({**facts, "residual": float(explained.residual[0]), "contributions": dict(bars)})
         return
     of_class = ""
-    if output is not None and fitted.classes is not None and scores > 1:
-        of_class = f" of {fitted.classes[output]}"
+    if output is not None and scores > 1:
+        of_class = f" {output}" if fitted.classes is None else f" of {fitted.classes[output]}"
     show_bars(bars, f"score{of_class} of row {row}: {score:.6g}, from {base:.6g} at the baseline")
 
 

@@ -79,6 +79,13 @@ class Scaling:
             sparse = self._scale_entries(sparse)
         return Features(features.n_rows, dense, sparse, categories=features.categories)
 
+    def unscale_dense(self, scaled: FloatArray) -> FloatArray:
+        """Return the columns whose scaled values these are; constant columns have their value."""
+        assert self.dense is not None
+        factor = self.dense.factor
+        values = self.dense.centre + np.divide(scaled, factor, out=np.zeros(scaled.shape), where=factor != 0.0)
+        return np.sign(values) * np.expm1(np.abs(values)) if "log" in resolve_dense_steps(self.name) else values
+
     def _scale_entries(self, entries: Entries) -> Entries:
         values = entries.values
         if "log" in self.sparse_steps:

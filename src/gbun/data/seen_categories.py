@@ -19,6 +19,12 @@ class SeenCategories:
 
     buckets: tuple[IntArray, ...]
 
+    def join(self, more: SeenCategories | None) -> SeenCategories:
+        """Return the categories of both."""
+        if more is None:
+            return self
+        return SeenCategories(tuple(np.union1d(a, b) for a, b in zip(self.buckets, more.buckets, strict=True)))
+
     def drop_others(self, features: Features) -> Features:
         """Make other categories missing: they lose their bucket and their entry.
 

@@ -9,6 +9,7 @@ part between row and baseline, so their sum adds up to that of the scores.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,7 @@ from gbun.scored_rows import Place, ScoredRows, Start, scale
 from gbun.trees.forest import pack_forest
 
 METHODS = ("auto", "linear", "gradients", "shapley")
+MOST_LEFT = 0.01  # of the differences of scores, which integrals may leave without a warning
 TOLERANCE = 1e-4  # of the deviation of what rounds of networks add, which their integrals may leave
 ROWS_AT_A_TIME = 2**10
 
@@ -85,13 +87,18 @@ class Explainer:
         values, base, start = _divide(values, n_baselines), base / n_baselines, start / n_baselines
         errors = None if squares is None else _root(_divide(squares, n_baselines**2))
         total = _sum_columns(values)
+        left = np.abs(scores - base - total).mean(axis=0)
+        if self.method != "linear" and np.any(left > MOST_LEFT * np.abs(scores - base).mean(axis=0) + 1e-6):
+            warnings.warn(
+                "contributions do not add up to the scores: see the residual; method='shapley' adds up", stacklevel=2
+            )
         shares = {"scores": scores, "residual": scores - base - total, "start": start, "rounds": total - start}
         shares["base"] = np.broadcast_to(base, (x.n_rows, C)).copy()
         if C == 1:
             values, errors = _only(values), _only(errors)
             shares = {name: share[:, 0] for name, share in shares.items()}
         return Explanation(
-            values=values, errors=errors, names=layout.names, data=X, method=self.method, **shares
+            values=values, errors=errors, names=layout.names, data=X, method=self.method, ids=layout.ids, **shares
         )  # fmt: skip
 
     def _scale(self, features: Features) -> Features:
@@ -215,7 +222,7 @@ class Explainer:
     ) -> None:  # fmt: skip
         e = self.ensemble
         start, runs = Start(np.zeros(e.n_scores)), group_steps(steps)
-        place, rng = Place(Device(), self.pool), np.random.default_rng(self.seed)
+        place = Place(Device(), self.pool)
 
         def score(rows: Features) -> FloatArray:
             scored = ScoredRows(rows, start, None, place)
@@ -228,6 +235,7 @@ class Explainer:
             players, owners = find_players(row, base, of_base[entries], at[entries])
             if not players.n:
                 continue
+            rng = np.random.default_rng(self.seed)  # the same for each row, whatever rows are beside it
             values, errors = sample_values(row, base, players, score, self.n_permutations // 2, rng)
             for out, found in ((parts, values), (squares, errors**2)):
                 for (kind, j), value in zip(owners, found, strict=True):

@@ -10,9 +10,10 @@ import numpy as np
 import scipy.sparse
 
 from gbun.data.ingest import is_sparse
-from gbun.dtypes import FloatArray
+from gbun.dtypes import FloatArray, IntArray
 
 OTHERS = "other features"
+MOST_DENSE = 2**28  # numbers: 2 GB
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Explanation:
         Of the columns.
     data : Any
         The rows as they were given.
+    ids : uint64, optional
+        The hashes of the features of dicts and tokens.
     method : str
     """
 
@@ -52,6 +55,7 @@ class Explanation:
     names: tuple[str, ...] | None
     data: Any
     method: str
+    ids: IntArray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -123,7 +127,7 @@ class Explanation:
 
         names = (*(self.name(int(j)) for j in kept), OTHERS)
         data = _take_columns(self.data, kept)
-        return replace(self, values=shrink(self.values), errors=None, names=names, data=data)
+        return replace(self, values=shrink(self.values), errors=None, names=names, data=data, ids=None)
 
     def to_shap(self) -> Any:
         """Return a `shap.Explanation`, which every plot of the shap package takes; several scores are its last axis."""
@@ -133,6 +137,10 @@ class Explanation:
             raise ImportError("to_shap needs the shap package: pip install shap") from None
         matrices = self.values if isinstance(self.values, list) else [self.values]
         if is_sparse(matrices[0]):
+            if len(matrices) * self.n_rows * self.n_columns > MOST_DENSE:
+                raise ValueError(
+                    f"to_shap makes a dense array of {self.n_rows:,} x {self.n_columns:,} numbers; explain with top="
+                )
             dense = np.stack([matrix.toarray() for matrix in matrices], axis=-1)
             values = dense if isinstance(self.values, list) else dense[..., 0]
         else:

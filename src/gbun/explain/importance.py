@@ -7,9 +7,9 @@ permutation    how much worse a metric gets when a column, or a group of columns
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from gbun.agreement import decide_at_root
 from gbun.collectives import Collective
 from gbun.data.features import Entries, Features, Schema
 from gbun.data.ingest import is_sparse
+from gbun.data.scaling import Scaling
 from gbun.dtypes import MEMBERSHIP, FloatArray
 from gbun.ensemble import Ensemble
 from gbun.explain.explanation import Explanation, check_top
@@ -90,7 +91,7 @@ class LinearWeights:
 def gain_of_columns(ensemble: Ensemble, schema: Schema) -> FloatArray:
     """Sum the gains of splits by column: (m,), those of dense columns and of categories in their places."""
     partitions = [step.partition for step in ensemble.steps if isinstance(step.partition, TreePartition)]
-    if not partitions:
+    if not partitions and not ensemble.learner.splits_columns:
         raise ValueError(
             f"kind='gain' needs trees, and this model has learner {ensemble.learner.kind!r}; pass rows and "
             "kind='contribution'"
@@ -112,26 +113,25 @@ def gain_of_columns(ensemble: Ensemble, schema: Schema) -> FloatArray:
     return gains
 
 
-def draw_standard_rows(schema: Schema, n_columns: int, seed: int) -> Features:
-    """Return scaled rows that stand for data nobody has any more: independent standard columns, or single features."""
-    if schema.categorical or schema.kind in ("names", "tokens"):
-        raise ValueError("the importance of features that are known by a hash needs rows; pass X")
+def draw_standard_rows(scaling: Scaling, n_columns: int, seed: int) -> Features:
+    """Return rows that stand for data nobody has any more: their columns, scaled, are independent standard normal."""
     rows = np.random.default_rng(seed).standard_normal((STANDARD_ROWS, n_columns))
-    return Features(STANDARD_ROWS, rows.astype(MEMBERSHIP))
+    return Features(STANDARD_ROWS, rows if scaling.dense is None else scaling.unscale_dense(rows))
 
 
-def make_single_features(n_columns: int) -> Features:
-    """Return scaled rows of one feature each, of value 1."""
-    ids = np.arange(n_columns, dtype=np.int64)
-    return Features(n_columns, sparse=Entries(np.arange(n_columns + 1), ids, np.ones(n_columns, dtype=MEMBERSHIP)))
+def make_single_features(n_columns: int, value: float = 1.0) -> Features:
+    """Return scaled rows of one feature each."""
+    ids, values = np.arange(n_columns, dtype=np.int64), np.full(n_columns, value, dtype=MEMBERSHIP)
+    return Features(n_columns, sparse=Entries(np.arange(n_columns + 1), ids, values))
 
 
 def mean_contributions(explained: Explanation | None, schema: Schema, collective: Collective) -> Importance:
     """Return the mean absolute contributions over the rows of all workers; None is a worker without rows."""
     if schema.n_columns is None:  # each worker knows the features of its own rows
-        known = () if explained is None or explained.names is None else explained.names
-        names = tuple(decide_at_root(collective, list(known), merge_names)) if collective.size > 1 else known
-        columns = np.searchsorted([feature_id(name) for name in names], [feature_id(name) for name in known])
+        known = [] if explained is None or explained.ids is None else [int(i) for i in explained.ids]
+        named = [] if explained is None or explained.names is None else list(explained.names)
+        ids, found = decide_at_root(collective, (known, named), merge_names)
+        names, columns = tuple(found), np.searchsorted(np.array(ids, np.uint64), np.array(known, np.uint64))
     else:
         names = schema.names or tuple(map(str, range(schema.n_columns)))
         columns = np.arange(schema.n_columns)
@@ -144,22 +144,20 @@ def mean_contributions(explained: Explanation | None, schema: Schema, collective
     return Importance(sums[:-1] / sums[-1], names, "contribution")
 
 
-def merge_names(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Return the names of all features in the order of their ids.
+def merge_names(parts: Sequence[tuple[Sequence[int], Sequence[str]]]) -> tuple[list[int], list[str]]:
+    """Return the ids of all features, ascending, and their names.
 
     A worker that has a feature in its background rows alone knows its id only.
 
-    >>> merge_names([["b", "a"], ["c", f"id {hash_name('b')}"]])
-    ['b', 'c', 'a']
+    >>> merge_names([([1, 7], ["b", "id 7"]), ([3, 7], ["c", "a"])])
+    ([1, 3, 7], ['b', 'c', 'a'])
     """
-    names = {feature_id(name): name for part in parts for name in part}
-    names |= {hash_name(name): name for part in parts for name in part if hash_name(name) in names}
-    return [names[i] for i in sorted(names)]
-
-
-def feature_id(name: str) -> int:
-    """Return the id that stands in a name such as "id 17", or the hash of a name."""
-    return int(name[3:]) if re.fullmatch(r"id \d+", name) else hash_name(name)
+    names: dict[int, str] = {}
+    for ids, own in parts:
+        for i, name in zip(ids, own, strict=True):
+            if i not in names or names[i] == f"id {i}":
+                names[i] = name
+    return sorted(names), [names[i] for i in sorted(names)]
 
 
 def linear_weights(linear: LinearStart, schema: Schema, names: Sequence[str] | None) -> LinearWeights:
@@ -170,6 +168,8 @@ def linear_weights(linear: LinearStart, schema: Schema, names: Sequence[str] | N
             "names must say which weights: this model keeps those of sparse features by a hash, and does not know names"
         )
     columns = schema.dense_names
+    if isinstance(names, (str, bytes)) or (names is not None and not all(isinstance(name, str) for name in names)):
+        raise ValueError(f"names must be a sequence of str, got {names!r}")
     wanted = columns if names is None else tuple(names)
     places = [_place(name, columns if n_dense else (), linear, schema) for name in wanted]
     by_place: dict[int, list[str]] = {}
@@ -184,14 +184,33 @@ def linear_weights(linear: LinearStart, schema: Schema, names: Sequence[str] | N
     return LinearWeights(wanted, values[:, 0] if values.shape[1] == 1 else values, shared)
 
 
+@lru_cache(maxsize=4)
+def columns_of_dense(schema: Schema) -> dict[str, int]:
+    """Return the number of each dense column by its name."""
+    return {name: j for j, name in enumerate(schema.dense_names)}
+
+
+@lru_cache(maxsize=4)
+def columns_of(schema: Schema) -> dict[str, int]:
+    """Return the number of each column by its name."""
+    return {name: j for j, name in enumerate(schema.names or map(str, range(schema.n_columns or 0)))}
+
+
 def _place(name: str, columns: Sequence[str], linear: LinearStart, schema: Schema) -> tuple[int, float]:
     """Return where the weight of a feature is, and its sign."""
-    if name in columns:
-        return columns.index(name), 1.0
+    if columns and name in columns_of_dense(schema):
+        return columns_of_dense(schema)[name], 1.0
     n_dense = len(linear.weights) - (0 if linear.buckets is None else linear.buckets.n)
     if linear.buckets is None:
         raise ValueError(f"names must be columns of the model, got {name!r}; it has {list(columns[:10])}")
-    feature = int(name) if schema.kind == "array" else hash_name(name)
+    if schema.kind == "array":
+        if name not in columns_of(schema):
+            raise ValueError(f"names must be columns of the model, got {name!r}")
+        feature = columns_of(schema)[name]
+    else:
+        if schema.categorical and not name.startswith(tuple(f"{column}=" for column in schema.categorical)):
+            raise ValueError(f"names must be columns, or such as '{schema.categorical[0]}=value', got {name!r}")
+        feature = hash_name(name)
     places, signs = linear.buckets.place(np.array([feature]))
     return n_dense + int(places[0]), 1.0 if signs is None else float(signs[0])
 
