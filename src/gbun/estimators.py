@@ -187,7 +187,13 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
             raise AttributeError(
                 f"feature_importances_ has a number for each column, but {what}; use importance(X, top=...)"
             )
-        values = self.model_.importance(n_jobs=self.n_jobs).values
+        found = self.model_.importance(n_jobs=self.n_jobs)
+        if found.kind == "gain" and self.linear_l2_ is not None:
+            warnings.warn(
+                "feature_importances_ are gains of splits here, without what the linear start has learnt; "
+                "importance(X) has both", stacklevel=2,
+            )  # fmt: skip
+        values = found.values
         return np.asarray(values / (values.sum() or 1.0))
 
     def save_model(self, path: str | Path) -> None:

@@ -15,7 +15,7 @@ from gbun.agreement import SINGLE_WORKER, run_or_raise_everywhere
 from gbun.arrays import Array, to_real_numbers
 from gbun.collectives import Collective, Solo
 from gbun.data.features import Features
-from gbun.data.ingest import conform, is_empty
+from gbun.data.ingest import conform, is_empty, is_sparse
 from gbun.data.tensors import convert_output, foreign_to_numpy, to_matrix
 from gbun.description import Description
 from gbun.devices import Device, make_device
@@ -42,7 +42,7 @@ from gbun.scored_rows import Place, ScoredRows, scale
 from gbun.targets import Target
 
 BLOCK = 2**18
-MAX_BACKGROUND = 1000  # rows
+MAX_BACKGROUND, MAX_SHUFFLED = 1000, 5000  # rows, and columns
 Made = TypeVar("Made")
 
 
@@ -177,7 +177,7 @@ class Model:
         X: Any,
         *,
         method: str = "auto",
-        output: int | None = None,
+        output: int | str | None = None,
         top: int | None = None,
         background: Any = None,
         n_permutations: int = 32,
@@ -194,8 +194,8 @@ class Model:
             "auto" takes exact Shapley values for trees, integrated gradients for networks, sampled Shapley values for
             learners of your own, and theta x value for the linear start; "shapley" samples networks too. "linear"
             explains the linear start alone. "gradients" is "auto" for models of networks, and refuses others.
-        output : int, optional
-            Explain one of several scores; None: all.
+        output : int or str, optional
+            Explain one of several scores, by its number from 0 or, of classes that are words, by its class; None: all.
         top : int, optional
             Keep so many columns, those with the largest mean absolute contribution; the others become one.
         background : rows like X, optional
@@ -217,7 +217,7 @@ class Model:
         return self._explain(X, features, method, output, top, background, n_permutations, random_state, n_jobs)
 
     def _explain(
-        self, X: Any, features: Features, method: str = "auto", output: int | None = None, top: int | None = None,
+        self, X: Any, features: Features, method: str = "auto", output: int | str | None = None, top: int | None = None,
         background: Any = None, n_permutations: int = 32, random_state: int = 0, n_jobs: int | None = None,
     ) -> Explanation:  # fmt: skip
         """Explain rows X, whose features have been read; the arguments are those of `explain`."""
@@ -233,8 +233,18 @@ class Model:
                 self.ensemble, self.description.schema, method, int(n_permutations), random_state, pool
             )
             found = explainer.explain(X, features, others)
-        found = found if output is None else found.output(output)
+        found = found if output is None else found.output(self._output_number(output))
         return found if top is None else found.top(top)
+
+    def _output_number(self, output: Any) -> int:
+        """Return the number of a score that is given by its number, or by its class where that is a word."""
+        classes = [] if self.classes is None or self.ensemble.n_scores == 1 else self.classes.tolist()
+        if isinstance(output, str) and output in classes:
+            return classes.index(output)
+        if isinstance(output, bool) or not isinstance(output, Integral):
+            words = f"one of the classes {classes[:10]}, or " if any(isinstance(c, str) for c in classes) else ""
+            raise ValueError(f"output must be {words}the number of a score, got {output!r}")
+        return int(output)
 
     def importance(
         self,
@@ -365,7 +375,19 @@ class Model:
         columns = [str(c) for c in getattr(X, "columns", range(X.shape[1]))]
         if groups is None:
             groups = {name: [j] for j, name in enumerate(columns)}
+        if any(isinstance(some, str) for some in groups.values()):
+            raise ValueError("groups must be lists of columns by name, got a str in the place of a list")
         chosen = {name: [find_column(columns, c, name) for c in some] for name, some in groups.items()}
+        if is_sparse(X):  # columns without entries are the same in any order
+            filled = np.unique(X.tocoo().col)
+            shuffled = {name: some for name, some in chosen.items() if np.isin(some, filled).any()}
+        else:
+            shuffled = chosen
+        if len(shuffled) > MAX_SHUFFLED:
+            raise ValueError(
+                f"kind='permutation' would predict the rows for each of {len(shuffled):,} columns; pass groups= of "
+                "columns, or kind='contribution'"
+            )
         judge = get_metric(objective.default_metric() if metric is None else metric)
         targets = Target(y, d.task, objective, d.classes).encode(y, "y")
         weight, sign = np.ones(len(targets)), 1.0 if judge.higher_is_better else -1.0
@@ -374,7 +396,10 @@ class Model:
             response = objective.response(self._scores(rows, None, None, n_jobs, "cpu"))
             return sign * judge.evaluate(targets, response, weight, Solo())
 
-        values, errors = permutation_importance(X, score, chosen, n_repeats, seed)
+        drops, spread = permutation_importance(X, score, shuffled, n_repeats, seed)
+        values, errors = np.zeros((2, len(chosen)))
+        at = [name in shuffled for name in chosen]
+        values[at], errors[at] = drops, spread
         return Importance(values, tuple(chosen), "permutation", errors)
 
     def linear_weights(self, names: Sequence[str] | None = None) -> LinearWeights:

@@ -128,6 +128,8 @@ def plot_waterfall(explanation: Any, row: int = 0, ax: Axes | None = None, *, to
     -------
     matplotlib.axes.Axes
     """
+    if not hasattr(explanation, "base"):
+        raise ValueError(f"explanation must be what explain(X) returns, got {type(explanation).__name__}")
     values, data = _row_of(explanation, row)
     order = np.argsort(-np.abs(values), kind="stable")
     order = order[values[order] != 0.0]
@@ -145,14 +147,22 @@ def plot_waterfall(explanation: Any, row: int = 0, ax: Axes | None = None, *, to
     for y, (size, end) in enumerate(zip(sizes[::-1], ends, strict=True)):
         offset = (4, 0) if size > 0 else (-4, 0)
         side = "left" if size > 0 else "right"
-        ax.annotate(f"{size:+.3g}", (end, y), offset, textcoords="offset points", va="center", ha=side, fontsize=8)
+        ax.annotate(
+            f"{size:+,.0f}" if abs(size) >= 1000 else f"{size:+.3g}",
+            (end, y),
+            offset,
+            textcoords="offset points",
+            va="center",
+            ha=side,
+            fontsize=8,
+        )
     ax.set_yticks(range(len(names)), names[::-1])
     base, score = float(explanation.base[row]), float(explanation.scores[row])
     ax.axvline(base, color=COLOURS[5], linewidth=0.8, linestyle=":")
     ax.axvline(score, color=COLOURS[5], linewidth=0.8)
-    ax.set_xlabel(f"score: from {base:.3g} at the baseline to {score:.3g}")
+    ax.set_xlabel(f"score: from {base:,.4g} at the baseline to {score:,.4g}")
     low, high = min([base, score, *begins, *ends]), max([base, score, *begins, *ends])
-    room = 0.16 * ((high - low) or 1.0)
+    room = 0.2 * ((high - low) or 1.0)
     ax.set_xlim(low - room, high + room)
     return style_bars(ax)
 
@@ -171,6 +181,8 @@ def plot_contributions(explanation: Any, ax: Axes | None = None, *, top: int = 1
     -------
     matplotlib.axes.Axes
     """
+    if not hasattr(explanation, "base"):
+        raise ValueError(f"explanation must be what explain(X) returns, got {type(explanation).__name__}")
     if explanation.base.ndim != 1:
         raise ValueError("plot_contributions draws one score; choose it with explain(X, output=c)")
     order = np.argsort(-explanation.mean_abs(), kind="stable")[:top]
@@ -332,7 +344,8 @@ def _find(names: list[str], column: Any) -> int:
         return names.index(str(column))
     if isinstance(column, (int, np.integer)) and 0 <= column < len(names):
         return int(column)
-    raise ValueError(f"columns must be among {names[:10]}, got {column!r}")
+    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    raise ValueError(f"columns must be among {shown}; got {column!r}")
 
 
 def _grid(X: Any, j: int, n_points: int) -> Any:

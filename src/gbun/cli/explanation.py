@@ -13,6 +13,8 @@ from gbun.cli.tables import ExpectedInput, match_columns, read_rows
 
 METHOD_HELP = "auto, linear, gradients or shapley: how contributions are computed."
 OUTPUT_HELP = "Which of several scores, by its number from 0; a model with one score needs none."
+BACKGROUND_ROWS = 100
+BACKGROUND_HELP = f"Rows to compare with, of which the first {BACKGROUND_ROWS} are taken; otherwise a row of means."
 KIND_HELP = "gain, contribution (needs rows) or permutation (needs rows and --target)."
 
 
@@ -23,10 +25,11 @@ def explain(
     top: Annotated[int, typer.Option(min=1, help="How many columns to show; the others become one.")] = 20,
     method: Annotated[str, typer.Option(help=METHOD_HELP)] = "auto",
     output: Annotated[int | None, typer.Option(help=OUTPUT_HELP)] = None,
+    background: Annotated[Path | None, typer.Option(help=BACKGROUND_HELP)] = None,
     target: Annotated[str | None, typer.Option(help="Column of labels to leave out, if the file has one.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Explain the score of one row: what each column adds to it."""
+    """Explain the score of one row: what each column adds to it. Of several classes, that of the predicted one."""
     from gbun.model import load_model
 
     fitted = load_model(model)
@@ -39,7 +42,8 @@ def explain(
         raise ValueError(f"--output must say which of the {scores} scores to explain, from 0 to {scores - 1}")
     if output is None and scores > 1:
         output = int(fitted.decision_function(take_row(rows, row))[0].argmax())  # the class that is predicted
-    explained = fitted.explain(take_row(rows, row), method=method, output=output, top=top)
+    others = None if background is None else read_model_rows(fitted, background, target)[:BACKGROUND_ROWS]
+    explained = fitted.explain(take_row(rows, row), method=method, output=output, top=top, background=others)
     values = explained.values.toarray()[0] if hasattr(explained.values, "toarray") else explained.values[0]
     order = (-abs(values)).argsort(kind="stable")
     bars = [(explained.name(int(j)), float(values[j])) for j in order if values[j]]

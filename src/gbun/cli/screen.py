@@ -40,7 +40,7 @@ def show_bars(rows: Iterable[tuple[str, float]], title: str, width: int = 30) ->
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     for name, value in rows:
-        bar = "█" * max(1, round(width * abs(value) / largest))
+        bar = "█" * (max(1, round(width * abs(value) / largest)) if value else 0)
         table.add_row(
             Text(name),
             f"{value:+.4g}" if value < 0 or title.startswith("score") else f"{value:.4g}",
