@@ -25,7 +25,7 @@ from gbun.config import Parameters, parameter_fields
 from gbun.data.frames import check_column_names, is_frame
 from gbun.data.ingest import detect_row_kind
 from gbun.data.tensors import check_tensor_rows, foreign_to_numpy, is_foreign, to_tensor_or_numpy
-from gbun.explain import Explanation, Importance
+from gbun.explain import Explanation, Importance, LinearWeights
 from gbun.model import Model, load_model
 from gbun.problem import Dataset
 from gbun.targets import check_labels, to_target_array, to_weight_array
@@ -176,6 +176,11 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         rows = None if X is None else self._check_rows(X)
         return self.model_.importance(rows, y, **{"n_jobs": self.n_jobs, **options})
+
+    def linear_weights(self, names: Sequence[str] | None = None) -> LinearWeights:
+        """Look up the weights of the linear start, as `Model.linear_weights` does."""
+        check_is_fitted(self, "model_")
+        return self.model_.linear_weights(names)
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:

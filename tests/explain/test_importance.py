@@ -110,7 +110,7 @@ def test_weights_of_the_linear_start():
     tokens = [["good"] * (i % 2) + ["bad"] * (1 - i % 2) + [f"w{i % 7}"] for i in range(200)]
     model = GBUNClassifier(init="linear", linear_bits=8, n_estimators=0).fit(tokens, np.arange(200) % 2)
     names = ["good", "bad", *(f"t{i}" for i in range(600))]
-    weights = model.model_.linear_weights(names)
+    weights = model.linear_weights(names)
     assert weights.values[0] > 0.0 > weights.values[1]
     shared = weights.shared_with
     assert shared  # 602 names in 256 places
