@@ -387,3 +387,28 @@ def test_messages_begin_with_the_argument(cls):
             cls(**SMALL).fit(X, y).predict(values)
     with pytest.raises(ValueError, match=r"^X has 3 features, but"):
         cls(**SMALL).fit(X, y).predict(X[:, :3])
+
+
+def test_an_estimator_loads_a_model_into_itself(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    fitted = GBUNClassifier(n_estimators=3, learning_rate=0.3).fit(X, X[:, 0] > 0)
+    fitted.save_model(tmp_path / "m.gbun")
+    empty = GBUNClassifier(n_jobs=1)
+    assert empty.load_model(tmp_path / "m.gbun") is empty
+    made = GBUNClassifier.load_model(tmp_path / "m.gbun")
+    for each in (empty, made):
+        np.testing.assert_array_equal(each.predict_proba(X), fitted.predict_proba(X))
+        assert each.learning_rate == 0.3
+    with pytest.raises(FileNotFoundError):
+        empty.load_model(tmp_path / "none.gbun")
+    np.testing.assert_array_equal(empty.predict(X), fitted.predict(X))
+
+
+def test_class_weights_of_labels_that_look_like_numbers():
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    y = (X[:, 0] > 0).astype(int)
+    of_words = GBUNClassifier(n_estimators=3, class_weight={"0": 1.0, "1": 5.0}).fit(X, y.astype(str))
+    of_numbers = GBUNClassifier(n_estimators=3, class_weight={0: 1.0, 1: 5.0}).fit(X, y)
+    np.testing.assert_array_equal(of_words.predict_proba(X), of_numbers.predict_proba(X))
+    with pytest.raises(ValueError, match=r"class_weight names \['2'\], which are not among the classes \['0', '1'\]"):
+        GBUNClassifier(class_weight={"2": 1.0}).fit(X, y.astype(str))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,18 @@ Self = TypeVar("Self", bound="_Estimator")
 MAX_IMPORTANCES = 100_000  # columns
 # gbun checks the numbers: its messages say where an infinite one is.
 _CHECKS: dict[str, Any] = {"dtype": None, "ensure_all_finite": False, "accept_large_sparse": True}
+
+
+class _Loader:
+    """`load_model` of a class makes an estimator; that of an estimator fills it, as with other boosters."""
+
+    def __get__(self, estimator: Any, owner: Any) -> Callable[[str | Path], Any]:
+        def load_estimator(path: str | Path) -> Any:
+            """Return a fitted estimator from a `.gbun` file; it predicts on the CPU unless `device` is set."""
+            model = load_model(path)  # before anything of the estimator changes
+            return (owner() if estimator is None else estimator)._take_model(model, path)
+
+        return load_estimator
 
 
 class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
@@ -206,14 +218,14 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         self.model_.save_model(path)
 
-    @classmethod
-    def load_model(cls: type[Self], path: str | Path) -> Self:
-        """Return a fitted estimator from a `.gbun` file; it predicts on the CPU unless `device` is set."""
-        model = load_model(path)
+    load_model = _Loader()
+
+    def _take_model(self: Self, model: Model, path: str | Path) -> Self:
+        """Become the estimator of this model, with its parameters; it predicts on the CPU unless `device` is set."""
         description = model.description
         task = "regression" if description.task == "regression" else "classification"
-        if task != cls._task:
-            raise ValueError(f"{path} holds a {description.task} model, {cls.__name__} is for {cls._task}")
+        if task != self._task:
+            raise ValueError(f"{path} holds a {description.task} model, {type(self).__name__} is for {self._task}")
         names = {f.name: f for f in parameter_fields()}
         stored = {
             name: value
@@ -223,14 +235,16 @@ class _Estimator(Parameters, BaseEstimator):  # type: ignore[misc]
         if model.ensemble.objective.name == "custom":  # its function is not stored: `fit` refuses its name
             stored["objective"] = description.parameters["objective"]
         stored.pop("device", None)  # the device of the training may not be here
-        estimator = cls(**stored)
-        estimator.model_ = model
+        self.set_params(**{name: stored.get(name, field.default) for name, field in names.items()})
+        self.model_ = model
+        for name in ("feature_names_in_", "n_features_in_"):
+            self.__dict__.pop(name, None)
         if description.schema.n_columns is not None:
-            estimator.n_features_in_ = description.schema.n_columns
+            self.n_features_in_ = description.schema.n_columns
         if description.schema.names is not None:
-            estimator.feature_names_in_ = np.array(description.schema.names, dtype=object)
-        estimator._set_fitted_attributes(History())
-        return estimator
+            self.feature_names_in_ = np.array(description.schema.names, dtype=object)
+        self._set_fitted_attributes(History())
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -286,10 +300,20 @@ class GBUNClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def _row_weights(self, y: Any, sample_weight: Any) -> Any:
         if self.class_weight is None:
             return sample_weight
-        by_class = compute_sample_weight(self.class_weight, y)
+        by_class = self._weights_by_class(y)
         if (by_class < 0).any():
             raise ValueError(f"class_weight must not be negative, got {self.class_weight!r}")
         return by_class * to_weight_array(foreign_to_numpy(sample_weight, "sample_weight"), len(y))
+
+    def _weights_by_class(self, y: Any) -> Any:
+        """Return the weight of each row by its class; keys of a dict are labels as they are, also such as "1"."""
+        if not isinstance(self.class_weight, dict) or np.ndim(y) != 1:
+            return compute_sample_weight(self.class_weight, y)
+        labels, codes = np.unique(np.asarray(y), return_inverse=True)
+        unknown = [key for key in self.class_weight if key not in labels.tolist()]
+        if unknown:
+            raise ValueError(f"class_weight names {unknown}, which are not among the classes {labels.tolist()[:10]}")
+        return np.array([self.class_weight.get(label, 1.0) for label in labels.tolist()], dtype=float)[codes]
 
     def predict_proba(
         self, X: Any, *, base_margin: Any = None, n_rounds: int | None = None, output: str = "numpy"
