@@ -453,3 +453,35 @@ def test_dense_columns_begin_with_a_linear_model_where_it_is_better_than_all_rou
     assert 1.0 - np.var(model.predict(X) - y) / np.var(y) > 0.999
     assert gbun.train({"n_jobs": 1}, steps()).ensemble.linear is None
     assert gbun.train({"n_jobs": 1, "init": "constant"}, (X, y), 5).ensemble.linear is None
+
+
+class Stop(Callback):
+    """Fails after a round of the first or second training."""
+
+    def __init__(self, round_, training):
+        self.round, self.training, self.count = round_, training, 0
+
+    def before_training(self, training, n_rounds):
+        self.count += 1
+
+    def after_round(self, training, report):
+        if (report.round, self.count) == (self.round, self.training):
+            raise RuntimeError("cut short")
+        return False
+
+
+@pytest.mark.parametrize(("target", "cut"), [("steps", 1), ("linear", 1), ("linear", 2)])
+def test_a_search_on_given_rows_that_was_cut_short_goes_on(target, cut, tmp_path):
+    """Cut while learners have raced, or while a linear start has begun a second training."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 6))
+    y = X @ rng.normal(size=6) + 0.3 * (X[:, 0] > 1) if target == "linear" else X[:, 0] * X[:, 1] + (X[:, 2] > 0)
+    rows = {"data": (X[:600], y[:600]), "num_boost_round": 40, "evals": {"v": (X[600:], y[600:])}, "task": "regression"}
+    params, path = {"early_stopping_rounds": 8, "n_jobs": 1}, tmp_path / "c.gbun"
+    whole = gbun.train(params, **rows)
+    assert (whole.ensemble.linear is not None) == (target == "linear")
+    with pytest.raises(RuntimeError, match="cut short"):
+        gbun.train(params, **rows, callbacks=[Checkpoint(path, every=3), Stop(12, cut)])
+    again = gbun.train(params, **rows, callbacks=[Checkpoint(path, every=3)], resume=path)
+    assert_same_model(again, whole)
+    assert again.description.best_score == whole.description.best_score
