@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -36,7 +36,7 @@ from gbun.targets import Target
 MAX_BACKGROUND, MAX_SHUFFLED = 1000, 5000  # rows, and columns
 
 
-class Interpretation:
+class Interpretation(ABC):
     """The part of `Model` that explains."""
 
     ensemble: Ensemble
@@ -150,9 +150,9 @@ class Interpretation:
         kind : {"gain", "contribution", "permutation"}, optional
             What splits by a column gained in training; the mean absolute contribution to the scores of rows
             (`explain`); how much worse a metric gets when a column is shuffled. None: "permutation" with y,
-            "contribution" with X alone; without rows "gain", or, where there are networks alone, "contribution" to
-            the scores of rows drawn at random, whose columns are independent and standard normal, or which have one
-            sparse feature each.
+            "contribution" with X alone; without rows "gain", or, where there are networks alone or a linear start,
+            "contribution" to the scores of rows drawn at random, whose columns are independent and standard normal, or
+            which have one sparse feature each.
         top : int, optional
             Keep so many columns, the most important first.
         groups : {name: columns}, optional
@@ -190,8 +190,7 @@ class Interpretation:
             raise ValueError(f"{sorted(explain)} are no arguments of kind={kind!r}")
         schema = self.description.schema
         if kind == "gain":
-            names = schema.names or tuple(map(str, range(schema.n_columns or 0)))
-            found = Importance(gain_of_columns(self.ensemble, schema), names, kind)
+            found = Importance(gain_of_columns(self.ensemble, schema), schema.column_names, kind)
         elif kind == "contribution":
             explain = {"random_state": random_state, "n_jobs": n_jobs, **explain}
             explained = run_or_raise_everywhere(collective, lambda: self._explain_share(X, collective, explain))
@@ -220,7 +219,7 @@ class Interpretation:
                 nothing = make_single_features(1, value=0.0)
                 one, none = (e.add_scores(ScoredRows(rows, e.start, None, place)) for rows in (single, nothing))
                 values = np.abs(one - none).mean(axis=1)
-        found = Importance(values, tuple(schema.names or map(str, range(m))), "contribution")
+        found = Importance(values, schema.column_names, "contribution")
         return found if top is None else found.top(top)
 
     def _explain_share(self, X: Any, collective: Collective, explain: Mapping[str, Any]) -> Explanation | None:

@@ -55,6 +55,11 @@ class LinearStart:
         return LinearRows(features, self.buckets, threads).scores(self.weights)
 
     @property
+    def n_dense(self) -> int:
+        """The number of dense columns, whose weights come first."""
+        return len(self.weights) - (0 if self.buckets is None else self.buckets.n)
+
+    @property
     def n_weights(self) -> int:
         """The number of weights that are not zero."""
         return int(np.count_nonzero(self.weights.any(axis=1)))

@@ -129,14 +129,31 @@ class Schema:
     declared: tuple[str, ...] = ()
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of all columns, or their numbers; none where features are names."""
+        return self.names or tuple(map(str, range(self.n_columns or 0)))
+
+    @property
     def dense_names(self) -> tuple[str, ...]:
         """The names of the dense columns, or their numbers.
 
         >>> Schema("frame", 3, ("age", "town", "size"), ("town",)).dense_names
         ('age', 'size')
         """
-        names = self.names or map(str, range(self.n_columns or 0))
-        return tuple(name for name in names if name not in self.categorical)
+        return tuple(name for name in self.column_names if name not in self.categorical)
+
+    def places(self) -> tuple[IntArray, IntArray]:
+        """Return the number of each dense column among all columns, and of each column of categories.
+
+        >>> Schema("frame", 3, ("age", "town", "size"), ("town",)).places()
+        (array([0, 2]), array([1]))
+        """
+        names = self.column_names
+        number = {name: j for j, name in enumerate(names)}
+        categories = [number[name] for name in self.categorical]
+        is_dense = np.ones(len(names), dtype=bool)
+        is_dense[categories] = False
+        return np.flatnonzero(is_dense), np.array(categories, dtype=np.int64)
 
 
 @dataclass(frozen=True)

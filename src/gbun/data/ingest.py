@@ -330,6 +330,15 @@ def _with_categories(n_rows: int, dense: Any, columns: Sequence[FrameColumn]) ->
     return Features(n_rows, dense, sparse, categories=buckets)
 
 
+def name_feature(key: Any, value: Any) -> tuple[str, Any]:
+    """Return the feature that an item of a dict is, and its value.
+
+    >>> name_feature("age", 31), name_feature("town", "Rome")
+    (('age', 31), ('town=Rome', 1.0))
+    """
+    return (f"{key}={value}", 1.0) if isinstance(value, str) else (str(key), value)
+
+
 def from_dicts(rows: Sequence[Any], name: str) -> Features:
     """Convert dicts: a number is the value of feature "key", a string is the feature "key=string", None is missing."""
     ids: list[int] = []
@@ -342,7 +351,7 @@ def from_dicts(rows: Sequence[Any], name: str) -> Features:
         for key, value in row.items():
             if value is None:
                 continue
-            feature, number = (f"{key}={value}", 1.0) if isinstance(value, str) else (str(key), value)
+            feature, number = name_feature(key, value)
             if not isinstance(number, (int, float, np.number, np.bool_)):
                 raise ValueError(f"{name}[{i}][{key!r}] must be a number, a string or None, got {type(value).__name__}")
             if abs(float(number)) > FLOAT32_MAX:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,12 @@ from gbun.explain.tree_values import add_tree_values
 from gbun.kernels.threads import ThreadPool
 from gbun.learners import NetworkPartition, Step, TreePartition, group_steps
 from gbun.scored_rows import Place, ScoredRows, Start, scale
-from gbun.trees.forest import pack_forest
+from gbun.trees.forest import Forest
 
 METHODS = ("auto", "linear", "gradients", "shapley")
 MOST_LEFT = 0.01  # of the differences of scores, which integrals may leave without a warning
 TOLERANCE = 1e-4  # of the deviation of what rounds of networks add, which their integrals may leave
-ROWS_AT_A_TIME = 2**10
+ROWS_AT_A_TIME = 64  # that a thread explains by trees
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,20 @@ class Parts:
     dense: FloatArray
     entries: FloatArray
     categories: FloatArray
+
+
+@dataclass(frozen=True)
+class PackedTrees:
+    """Trees that were grown on the same rows: one of their partitions, and all of them packed, with their heads."""
+
+    first: TreePartition
+    forest: Forest
+    heads: FloatArray
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> PackedTrees:
+        ((first, forest, heads),) = TreePartition.pack_steps(steps)
+        return cls(first, forest, heads.astype(float))
 
 
 @dataclass(frozen=True)
@@ -70,10 +85,7 @@ class Explainer:
 
     def explain(self, X: Any, features: Features, background: Features | None) -> Explanation:
         """Explain rows X, whose features are not scaled yet, against the baseline or the mean over background rows."""
-        return self.explain_scaled(X, self._scale(features), features, background)
-
-    def explain_scaled(self, X: Any, x: Features, features: Features, background: Features | None) -> Explanation:
-        C = self.ensemble.n_scores
+        x, C = self._scale(features), self.ensemble.n_scores
         layout = make_layout(self.schema, X, features, background)
         scores = self._score(x)
         values: Any = None
@@ -156,9 +168,9 @@ class Explainer:
         self._add_linear(difference, parts)
         of_entries = _sum_entries(difference, parts.entries)
         linear = parts.dense.sum(axis=1) + of_entries
-        trees, networks, others = self._divide_steps()
-        for run in trees:
-            self._add_trees(run, x, base, parts)
+        trees, networks, others = self.runs
+        for packed in trees:
+            self._add_trees(packed, x, base, parts)
         rest = added - parts.dense.sum(axis=1) - parts.categories.sum(axis=1) - of_entries
         tolerance = TOLERANCE * np.sqrt(np.square(rest).sum(axis=0) / max(1, x.n_rows))
         for run in networks:
@@ -172,7 +184,8 @@ class Explainer:
             squares = layout.assemble(difference, spread.dense, spread.entries, spread.categories, at)
         return layout.assemble(difference, parts.dense, parts.entries, parts.categories, at), squares, linear
 
-    def _divide_steps(self) -> tuple[list[list[Step]], list[list[Step]], list[Step]]:
+    @cached_property
+    def runs(self) -> tuple[list[PackedTrees], list[list[Step]], list[Step]]:
         """Return the rounds of trees that were grown on the same rows, of networks of one family, and all others."""
         trees, networks, others = dict[Any, list[Step]](), dict[Any, list[Step]](), list[Step]()
         for step in self.steps:
@@ -183,7 +196,7 @@ class Explainer:
                 networks.setdefault(partition.network.family, []).append(step)
             else:
                 others.append(step)
-        return list(trees.values()), list(networks.values()), others
+        return [PackedTrees.of(run) for run in trees.values()], list(networks.values()), others
 
     def _add_linear(self, difference: Features, parts: Parts) -> None:
         """phi_j = theta_j (x_j - b_j)."""
@@ -198,23 +211,21 @@ class Explainer:
             values = difference.sparse.values if signs is None else difference.sparse.values * signs
             parts.entries[:] += values[:, None] * linear.weights[n_dense + places]
 
-    def _add_trees(self, steps: Sequence[Step], x: Features, base: Features, parts: Parts) -> None:
-        partitions = [step.partition for step in steps if isinstance(step.partition, TreePartition)]
-        first, forest = partitions[0], pack_forest([partition.tree for partition in partitions])
-        heads = np.concatenate([step.head for step in steps]).astype(float)
+    def _add_trees(self, trees: PackedTrees, x: Features, base: Features, parts: Parts) -> None:
+        first, forest, heads = trees.first, trees.forest, trees.heads
         X, b = first.columns_of(x), first.columns_of(base)
         buckets, base_buckets = first.buckets_of(x), first.buckets_of(base)
         m = X.shape[1]
 
         def work(at: int) -> None:
-            rows = slice(at, min(at + ROWS_AT_A_TIME // 16, x.n_rows))
+            rows = slice(at, min(at + ROWS_AT_A_TIME, x.n_rows))
             out = np.zeros((rows.stop - rows.start, m + parts.categories.shape[1], heads.shape[1]))
             own = buckets[rows] if len(first.categories.ranks) else buckets
             add_tree_values(forest, heads, X[rows], b, first.fill, first.categories, own, base_buckets, out)
             parts.dense[rows, :m] += out[:, :m]
             parts.categories[rows] += out[:, m:]
 
-        self.pool.run(work, range(0, x.n_rows, ROWS_AT_A_TIME // 16))
+        self.pool.run(work, range(0, x.n_rows, ROWS_AT_A_TIME))
 
     def _add_sampled(
         self, steps: list[Step], x: Features, base: Features, difference: Features, of_base: IntArray, at: IntArray,

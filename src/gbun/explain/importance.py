@@ -96,10 +96,8 @@ def gain_of_columns(ensemble: Ensemble, schema: Schema) -> FloatArray:
             f"kind='gain' needs trees, and this model has learner {ensemble.learner.kind!r}; pass rows and "
             "kind='contribution'"
         )
-    names = schema.names or tuple(map(str, range(schema.n_columns or 0)))
-    is_dense = [j for j, name in enumerate(names) if name not in schema.categorical]
-    dense, categories = np.array(is_dense, dtype=int), np.array([names.index(name) for name in schema.categorical], int)
-    gains = np.zeros(len(names))
+    dense, categories = schema.places()
+    gains = np.zeros(int(schema.n_columns or 0))
     for partition in partitions:
         tree, m = partition.tree, len(partition.fill)
         pages = partition.categories.pages
@@ -116,7 +114,7 @@ def gain_of_columns(ensemble: Ensemble, schema: Schema) -> FloatArray:
 def draw_standard_rows(scaling: Scaling, n_columns: int, seed: int) -> Features:
     """Return rows that stand for data nobody has any more: their columns, scaled, are independent standard normal."""
     rows = np.random.default_rng(seed).standard_normal((STANDARD_ROWS, n_columns))
-    return Features(STANDARD_ROWS, rows if scaling.dense is None else scaling.unscale_dense(rows))
+    return Features(STANDARD_ROWS, scaling.unscale_dense(rows))
 
 
 def make_single_features(n_columns: int, value: float = 1.0) -> Features:
@@ -133,7 +131,7 @@ def mean_contributions(explained: Explanation | None, schema: Schema, collective
         ids, found = decide_at_root(collective, (known, named), merge_names)
         names, columns = tuple(found), np.searchsorted(np.array(ids, np.uint64), np.array(known, np.uint64))
     else:
-        names = schema.names or tuple(map(str, range(schema.n_columns)))
+        names = schema.column_names
         columns = np.arange(schema.n_columns)
     sums = np.zeros(len(names) + 1)  # the last one counts rows
     if explained is not None:
@@ -162,7 +160,7 @@ def merge_names(parts: Sequence[tuple[Sequence[int], Sequence[str]]]) -> tuple[l
 
 def linear_weights(linear: LinearStart, schema: Schema, names: Sequence[str] | None) -> LinearWeights:
     """Look up the weights of columns, or of features by name."""
-    n_dense = len(linear.weights) - (0 if linear.buckets is None else linear.buckets.n)
+    n_dense = linear.n_dense
     if names is None and linear.buckets is not None and linear.buckets.hashed:
         raise ValueError(
             "names must say which weights: this model keeps those of sparse features by a hash, and does not know names"
@@ -193,14 +191,14 @@ def columns_of_dense(schema: Schema) -> dict[str, int]:
 @lru_cache(maxsize=4)
 def columns_of(schema: Schema) -> dict[str, int]:
     """Return the number of each column by its name."""
-    return {name: j for j, name in enumerate(schema.names or map(str, range(schema.n_columns or 0)))}
+    return {name: j for j, name in enumerate(schema.column_names)}
 
 
 def _place(name: str, columns: Sequence[str], linear: LinearStart, schema: Schema) -> tuple[int, float]:
     """Return where the weight of a feature is, and its sign."""
     if columns and name in columns_of_dense(schema):
         return columns_of_dense(schema)[name], 1.0
-    n_dense = len(linear.weights) - (0 if linear.buckets is None else linear.buckets.n)
+    n_dense = linear.n_dense
     if linear.buckets is None:
         raise ValueError(f"names must be columns of the model, got {name!r}; it has {list(columns[:10])}")
     if schema.kind == "array":

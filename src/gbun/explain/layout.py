@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from gbun.data.features import Entries, Features, Schema
+from gbun.data.ingest import name_feature
 from gbun.dtypes import FloatArray, IntArray
 from gbun.networks import hash_name
 
@@ -77,10 +78,7 @@ def make_layout(schema: Schema, X: Any, features: Features, others: Features | N
     """Return the columns of an explanation of rows X; `others` are background rows, which may have more features."""
     no_columns = np.zeros(0, dtype=np.int64)
     if schema.kind in ("frame", "columns"):
-        names = schema.names or tuple(map(str, range(schema.n_columns or 0)))
-        categorical = [names.index(name) for name in schema.categorical]
-        dense = [j for j, name in enumerate(names) if name not in schema.categorical]
-        return Layout(len(names), schema.names, np.array(dense, np.int64), np.array(categorical, np.int64))
+        return Layout(int(schema.n_columns or 0), schema.names, *schema.places())
     if schema.kind == "array":
         m = int(schema.n_columns or 0)
         columns = np.arange(m if features.dense is not None else 0)
@@ -101,7 +99,7 @@ def feature_names(X: Iterable[Any]) -> set[str]:
     names = set[str]()
     for row in X:
         if isinstance(row, dict):
-            names.update(f"{k}={v}" if isinstance(v, str) else str(k) for k, v in row.items() if v is not None)
+            names.update(name_feature(key, value)[0] for key, value in row.items() if value is not None)
         else:
             names.update(row)
     return names
