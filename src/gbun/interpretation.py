@@ -13,7 +13,7 @@ from gbun.agreement import SINGLE_WORKER, run_or_raise_everywhere
 from gbun.arrays import Array
 from gbun.collectives import Collective, Solo
 from gbun.data.features import Features
-from gbun.data.ingest import conform, is_empty, is_sparse
+from gbun.data.ingest import conform, is_empty
 from gbun.data.tensors import to_matrix
 from gbun.description import Description
 from gbun.devices import Device, make_device
@@ -26,14 +26,14 @@ from gbun.explain.importance import (
     linear_weights,
     make_single_features,
     mean_contributions,
-    permutation_importance,
 )
+from gbun.explain.permutation import choose_groups, permutation_importance
 from gbun.kernels.threads import thread_pool
 from gbun.metrics import get_metric
 from gbun.scored_rows import Place, ScoredRows
 from gbun.targets import Target
 
-MAX_BACKGROUND, MAX_SHUFFLED = 1000, 5000  # rows, and columns
+MAX_BACKGROUND = 1000  # rows
 
 
 class Interpretation(ABC):
@@ -243,28 +243,9 @@ class Interpretation(ABC):
         n_jobs: int | None,
     ) -> Importance:
         d, objective = self.description, self.ensemble.objective
-        if not hasattr(X, "shape") or len(X.shape) != 2:
-            raise ValueError(
-                f"kind='permutation' shuffles columns of an array, a matrix or a frame, got {type(X).__name__}"
-            )
         if n_repeats < 1:
             raise ValueError(f"n_repeats must be at least 1, got {n_repeats}")
-        columns = [str(c) for c in getattr(X, "columns", range(X.shape[1]))]
-        if groups is None:
-            groups = {name: [j] for j, name in enumerate(columns)}
-        if any(isinstance(some, str) for some in groups.values()):
-            raise ValueError("groups must be lists of columns by name, got a str in the place of a list")
-        chosen = {name: [find_column(columns, c, name) for c in some] for name, some in groups.items()}
-        if is_sparse(X):  # columns without entries are the same in any order
-            filled = np.unique(X.tocoo().col)
-            shuffled = {name: some for name, some in chosen.items() if np.isin(some, filled).any()}
-        else:
-            shuffled = chosen
-        if len(shuffled) > MAX_SHUFFLED:
-            raise ValueError(
-                f"kind='permutation' would predict the rows for each of {len(shuffled):,} columns; pass groups= of "
-                "columns, or kind='contribution'"
-            )
+        chosen = choose_groups(X, groups)
         judge = get_metric(objective.default_metric() if metric is None else metric)
         targets = Target(y, d.task, objective, d.classes).encode(y, "y")
         weight, sign = np.ones(len(targets)), 1.0 if judge.higher_is_better else -1.0
@@ -273,11 +254,7 @@ class Interpretation(ABC):
             response = objective.response(self._scores(rows, None, None, n_jobs, "cpu"))
             return sign * judge.evaluate(targets, response, weight, Solo())
 
-        drops, spread = permutation_importance(X, score, shuffled, n_repeats, seed)
-        values, errors = np.zeros((2, len(chosen)))
-        at = [name in shuffled for name in chosen]
-        values[at], errors[at] = drops, spread
-        return Importance(values, tuple(chosen), "permutation", errors)
+        return Importance(*permutation_importance(X, score, chosen, n_repeats, seed))
 
     def linear_weights(self, names: Sequence[str] | None = None) -> LinearWeights:
         """Look up the weights theta of the linear start; they multiply scaled features.
@@ -301,12 +278,3 @@ class Interpretation(ABC):
     def coef_(self) -> Array:
         """The weights of the linear start for all columns, (m,) or (m, C)."""
         return self.linear_weights().values
-
-
-def find_column(columns: Sequence[str], wanted: Any, group: str) -> int:
-    """Return the number of a column that is given by name or by number."""
-    if isinstance(wanted, str) and wanted in columns:
-        return columns.index(wanted)
-    if isinstance(wanted, Integral) and 0 <= int(wanted) < len(columns):
-        return int(wanted)
-    raise ValueError(f"groups[{group!r}] must name columns of X, got {wanted!r}")

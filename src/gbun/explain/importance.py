@@ -7,18 +7,15 @@ permutation    how much worse a metric gets when a column, or a group of columns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from gbun.agreement import decide_at_root
 from gbun.collectives import Collective
 from gbun.data.features import Entries, Features, Schema
-from gbun.data.ingest import is_sparse
 from gbun.data.scaling import Scaling
 from gbun.dtypes import MEMBERSHIP, FloatArray
 from gbun.ensemble import Ensemble
@@ -211,40 +208,3 @@ def _place(name: str, columns: Sequence[str], linear: LinearStart, schema: Schem
         feature = hash_name(name)
     places, signs = linear.buckets.place(np.array([feature]))
     return n_dense + int(places[0]), 1.0 if signs is None else float(signs[0])
-
-
-def permutation_importance(
-    X: Any, score: Callable[[Any], float], groups: Mapping[str, Sequence[int]], n_repeats: int, seed: int
-) -> tuple[FloatArray, FloatArray]:
-    """Return how much lower the score is when the columns of a group are shuffled together, and standard errors.
-
-    `X` is an array, a data frame or a CSR matrix.
-    """
-    rng, n = np.random.default_rng(seed), X.shape[0]
-    best, drops = score(X), np.empty((len(groups), n_repeats))
-    for g, columns in enumerate(groups.values()):
-        for r in range(n_repeats):
-            drops[g, r] = best - score(shuffle_columns(X, columns, rng.permutation(n)))
-    errors = drops.std(axis=1, ddof=1) / np.sqrt(n_repeats) if n_repeats > 1 else np.full(len(groups), np.nan)
-    return drops.mean(axis=1), errors
-
-
-def shuffle_columns(X: Any, columns: Sequence[int], order: Any) -> Any:
-    """Return X with some columns in another order of rows, the same for all of them."""
-    columns = list(columns)
-    if is_sparse(X):
-        chosen = np.zeros(X.shape[1], dtype=bool)
-        chosen[columns] = True
-        keep = scipy.sparse.diags_array((~chosen).astype(X.dtype))
-        take = scipy.sparse.diags_array(chosen.astype(X.dtype))
-        return scipy.sparse.csr_array(X @ keep + X.tocsr()[order] @ take)
-    if isinstance(X, np.ndarray):
-        shuffled = X.copy()
-        shuffled[:, columns] = X[order][:, columns]
-        return shuffled
-    if hasattr(X, "iloc"):
-        shuffled = X.copy()
-        for j in columns:
-            shuffled.isetitem(j, X.iloc[order, j].set_axis(X.index))
-        return shuffled
-    return X.with_columns([X[:, j].gather(order) for j in columns])
