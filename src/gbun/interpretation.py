@@ -194,7 +194,7 @@ class Interpretation(ABC):
         elif kind == "contribution":
             explain = {"random_state": random_state, "n_jobs": n_jobs, **explain}
             explained = run_or_raise_everywhere(collective, lambda: self._explain_share(X, collective, explain))
-            found = mean_contributions(explained, schema, collective)
+            found = mean_contributions(explained, schema, self.ensemble.linear, collective)
         else:
             found = self._permutation_importance(X, y, groups, metric, n_repeats, random_state, n_jobs)
         return found if top is None else found.top(top)

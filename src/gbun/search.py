@@ -78,11 +78,13 @@ class Search(ABC, Generic[Result]):
     def prepare_runs(self, settings: ResolvedSettings) -> list[Training]:
         return [self.prepare_run(k, settings) for k in range(self.n_runs)]
 
-    def run(self, known: Ensemble | None = None) -> Result:
-        """Choose the learner, the start and its penalty, and the number of rounds.
+    def known_rounds(self) -> Ensemble | None:
+        """Return the first rounds of this very search, from a run that was cut short."""
+        return None
 
-        `known` has the first rounds of this very search, from a run that was cut short.
-        """
+    def run(self) -> Result:
+        """Choose the learner, the start and its penalty, and the number of rounds."""
+        known = self.known_rounds()
         runs, stopper, raced = self._begin(known)
         self._boost(runs, stopper, raced, known)
         first, result = runs[0], self.result(runs)

@@ -130,15 +130,15 @@ def boost_rounds(
     known: Model | None = None,
 ) -> Model:
     """Prepare a training and boost it until the policy says stop; `outcome` is that of the trial before it."""
-    ensemble = None if known is None else known.ensemble
     if policy.patience is not None:
         judge = list(problem.shards)[-1]
-        return JudgedTraining(problem, policy, pool, callbacks, judge, known).run(ensemble)
+        return JudgedTraining(problem, policy, pool, callbacks, judge, known).run()
     settings = ResolvedSettings() if outcome is None else outcome.settings
     training = prepare(problem, pool, known=known, settings=settings)
     if outcome is not None:
         training.best_round, training.best_score = outcome.best_round, outcome.best_score
-    boost(training, policy.n_rounds, [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)], known=ensemble)
+    watchers = [*callbacks, *callbacks_for_verbosity(problem.parameters.verbose)]
+    boost(training, policy.n_rounds, watchers, known=None if known is None else known.ensemble)
     if outcome is not None and training.n_rounds < outcome.n_rounds and training.best_round == outcome.best_round:
         training.best_round = training.best_score = None  # a callback ended it before that round
     return training.model()

@@ -20,6 +20,7 @@ from gbun.defaults import (
     TREE_PATIENCE,
     most_rounds,
 )
+from gbun.ensemble import Ensemble
 from gbun.learner_choice import ResolvedSettings, choose_learner
 from gbun.model import Model
 from gbun.preparation import prepare
@@ -131,6 +132,9 @@ class JudgedTraining(Search[Model]):
     """
 
     known: Model | None = None
+
+    def known_rounds(self) -> Ensemble | None:
+        return None if self.known is None else self.known.ensemble
 
     def prepare_run(self, k: int, settings: ResolvedSettings) -> Training:
         known = self.known if settings.init is None else None  # another start begins anew

@@ -117,6 +117,12 @@ def test_weights_of_the_linear_start():
     name, others = next(iter(shared.items()))
     assert name not in others
     assert all(name in shared[other] for other in others)
+    many = [[f"t{i}", f"t{i + 300}"] for i in range(300)]
+    found = model.importance(many)
+    assert set(found.shared_with) == {n for n in shared if n.startswith("t")} - {
+        n for n, o in shared.items() if not any(other.startswith("t") for other in o)
+    }
+    assert set(found.top(5).shared_with) <= set(found.top(5).names)
 
 
 def test_wide_data_are_told_to_pass_rows():

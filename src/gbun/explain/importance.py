@@ -8,7 +8,7 @@ permutation    how much worse a metric gets when a column, or a group of columns
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -39,12 +39,16 @@ class Importance:
     kind : str
     errors : ndarray of shape (m,), optional
         Standard errors over repetitions, of permutations.
+    shared_with : dict
+        Where features are names, and a linear start keeps their weights by a hash: of features whose weight is that of
+        others too, the names of those others, as far as rows have them.
     """
 
     values: FloatArray
     names: tuple[str, ...]
     kind: str
     errors: FloatArray | None = None
+    shared_with: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def ranked(self, top: int | None = None) -> list[tuple[str, float]]:
         """Return names and values, the largest first.
@@ -60,7 +64,9 @@ class Importance:
         check_top(n)
         order = np.argsort(-self.values, kind="stable")[:n]
         errors = None if self.errors is None else self.errors[order]
-        return Importance(self.values[order], tuple(self.names[j] for j in order), self.kind, errors)
+        names = tuple(self.names[j] for j in order)
+        shared = {name: self.shared_with[name] for name in names if name in self.shared_with}
+        return Importance(self.values[order], names, self.kind, errors, shared)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {value:.3g}" for name, value in self.ranked(5))
@@ -120,13 +126,18 @@ def make_single_features(n_columns: int, value: float = 1.0) -> Features:
     return Features(n_columns, sparse=Entries(np.arange(n_columns + 1), ids, values))
 
 
-def mean_contributions(explained: Explanation | None, schema: Schema, collective: Collective) -> Importance:
+def mean_contributions(
+    explained: Explanation | None, schema: Schema, linear: LinearStart | None, collective: Collective
+) -> Importance:
     """Return the mean absolute contributions over the rows of all workers; None is a worker without rows."""
+    shared: dict[str, tuple[str, ...]] = {}
     if schema.n_columns is None:  # each worker knows the features of its own rows
         known = [] if explained is None or explained.ids is None else [int(i) for i in explained.ids]
         named = [] if explained is None or explained.names is None else list(explained.names)
         ids, found = decide_at_root(collective, (known, named), merge_names)
         names, columns = tuple(found), np.searchsorted(np.array(ids, np.uint64), np.array(known, np.uint64))
+        if linear is not None and linear.buckets is not None:
+            shared = find_shared(names, linear.buckets.place(np.array(ids, np.uint64))[0].tolist())
     else:
         names = schema.column_names
         columns = np.arange(schema.n_columns)
@@ -136,7 +147,7 @@ def mean_contributions(explained: Explanation | None, schema: Schema, collective
     sums = collective.sum(sums)
     if not sums[-1]:
         raise ValueError("X has no rows")
-    return Importance(sums[:-1] / sums[-1], names, "contribution")
+    return Importance(sums[:-1] / sums[-1], names, "contribution", shared_with=shared)
 
 
 def merge_names(parts: Sequence[tuple[Sequence[int], Sequence[str]]]) -> tuple[list[int], list[str]]:
@@ -167,16 +178,26 @@ def linear_weights(linear: LinearStart, schema: Schema, names: Sequence[str] | N
         raise ValueError(f"names must be a sequence of str, got {names!r}")
     wanted = columns if names is None else tuple(names)
     places = [_place(name, columns if n_dense else (), linear, schema) for name in wanted]
-    by_place: dict[int, list[str]] = {}
-    for name, (place, _) in zip(wanted, places, strict=True):
-        by_place.setdefault(place, []).append(name)
     values = np.array([sign * linear.weights[place] for place, sign in places]).reshape(len(wanted), -1)
-    shared = {
+    shared = find_shared(wanted, [place for place, _ in places])
+    return LinearWeights(wanted, values[:, 0] if values.shape[1] == 1 else values, shared)
+
+
+def find_shared(names: Sequence[str], places: Sequence[int]) -> dict[str, tuple[str, ...]]:
+    """Return the other names in the place of each name that is not alone in it.
+
+    >>> find_shared(["a", "b", "c"], [7, 2, 7])
+    {'a': ('c',), 'c': ('a',)}
+    """
+    by_place: dict[int, list[str]] = {}
+    for name, place in zip(names, places, strict=True):
+        by_place.setdefault(place, []).append(name)
+    of_name = dict(zip(names, places, strict=True))
+    return {
         name: tuple(other for other in by_place[place] if other != name)
-        for name, (place, _) in zip(wanted, places, strict=True)
+        for name, place in of_name.items()
         if len(set(by_place[place])) > 1
     }
-    return LinearWeights(wanted, values[:, 0] if values.shape[1] == 1 else values, shared)
 
 
 @lru_cache(maxsize=4)
