@@ -1,83 +1,15 @@
-"""Plots of training and of explanations, made with matplotlib's objects: no window, no global state."""
+"""Pictures of explanations: importances, one row, many rows."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbun.plots.figures import COLOURS, new_axes, style_bars
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-COLOURS = ("#c8374d", "#2e6f95", "#e3a12f", "#66a182", "#6d597a", "#5f6368")
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One plot: a curve for each learner, with a value for each round; `notes` explains short or missing curves."""
-
-    title: str
-    label: str
-    curves: Mapping[str, Sequence[float]]
-    notes: Mapping[str, str] = field(default_factory=dict)
-
-
-def plot_curves(panels: Sequence[Panel], path: str | Path) -> Path:
-    """Write panels side by side into one picture; the ending of its path (.png, .svg, .pdf) chooses the format."""
-    if not panels:
-        raise ValueError("panels must hold at least one Panel, got none")
-    n_columns = min(2, len(panels))
-    n_rows = -(-len(panels) // n_columns)
-    figure = new_figure(5.4 * n_columns, 3.7 * n_rows)
-    for i, panel in enumerate(panels):
-        ax = figure.add_subplot(n_rows, n_columns, i + 1)
-        labels = (f"{name}: {panel.notes[name]}" if name in panel.notes else name for name in panel.curves)
-        for j, (label, values) in enumerate(zip(labels, panel.curves.values(), strict=True)):
-            # The first curve, which is gbun's, lies on top.
-            draw_curve(ax, label, values, color=COLOURS[j % len(COLOURS)], zorder=3 - 0.1 * j)
-        ax.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
-        ax.set_ylabel(panel.label)
-        style_axes(ax)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    return path
-
-
-def plot_history(evals_result: Mapping[str, Mapping[str, Sequence[float]]], ax: Axes | None = None) -> Axes:
-    """Draw a curve for each evaluation set and metric.
-
-    Parameters
-    ----------
-    evals_result : dict
-        {evaluation set: {metric: [a value for each round]}}: `evals_result_` of an estimator, or `History().values`.
-    ax : matplotlib.axes.Axes or None, default None
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Examples
-    --------
-    >>> ax = plot_history({"valid": {"rmse": [3.0, 2.0, 1.5]}})
-    >>> ax.get_legend_handles_labels()[1]
-    ['valid rmse']
-    """
-    if not any(evals_result.values()):
-        raise ValueError("evals_result is empty: train with eval_set= or evals= to have something to draw")
-    if ax is None:
-        ax = new_figure(5.6, 3.6).add_subplot()
-    for name, metrics in evals_result.items():
-        for metric, values in metrics.items():
-            draw_curve(ax, f"{name} {metric}", values)
-    style_axes(ax)
-    return ax
 
 
 def plot_importance(importance: Any, ax: Axes | None = None, *, top: int = 15) -> Axes:
@@ -207,64 +139,6 @@ def plot_contributions(explanation: Any, ax: Axes | None = None, *, top: int = 1
     return style_bars(ax)
 
 
-def plot_dependence(
-    model: Any, X: Any, columns: Any, ax: Axes | None = None, *, n_points: int = 40, n_lines: int = 50, output: int = 0
-) -> Axes:
-    """Draw partial dependence: the mean score when one or two columns have given values in all rows.
-
-    With one column, thin lines are those of single rows (ICE); with two, colours are the mean score.
-
-    Parameters
-    ----------
-    model : Model or estimator
-    X : array or data frame
-        Rows whose other columns are kept.
-    columns : column, or pair of columns
-        By name or number; columns of numbers.
-    ax : matplotlib.axes.Axes or None, default None
-    n_points, n_lines : int
-        Values of a column, and rows that are drawn.
-    output : int, default=0
-        Which of several scores.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
-    model = getattr(model, "model_", model)
-    pair = list(columns) if isinstance(columns, (list, tuple)) else [columns]
-    if not 1 <= len(pair) <= 2:
-        raise ValueError(f"columns must be one column or a pair, got {columns!r}")
-    X = X.to_pandas() if hasattr(X, "to_pandas") else X
-    if not hasattr(X, "iloc"):
-        if hasattr(X, "toarray") or not hasattr(X, "shape") or len(X.shape) != 2:
-            raise ValueError(f"X must be a dense array or a data frame, got {type(X).__name__}")
-        X = np.array(X, dtype=float)  # not integers: columns take values in between
-    if n_points < 2:
-        raise ValueError(f"n_points must be at least 2, got {n_points}")
-    if not 0 <= output < model.ensemble.n_scores:
-        raise ValueError(f"output must be from 0 to {model.ensemble.n_scores - 1}, got {output}")
-    names = [str(c) for c in getattr(X, "columns", range(X.shape[1]))]
-    places = [_find(names, c) for c in pair]
-    grids = [_grid(X, j, n_points if len(pair) == 1 else min(n_points, 20)) for j in places]
-    scores = np.array([_score_with(model, X, places, point, output) for point in itertools.product(*grids)])
-    ax = new_axes(5.6, 3.8) if ax is None else ax
-    if len(pair) == 1:
-        few = np.random.default_rng(0).permutation(scores.shape[1])[:n_lines]
-        ax.plot(grids[0], scores[:, few], color=COLOURS[1], linewidth=0.5, alpha=0.35)
-        ax.plot(grids[0], scores.mean(axis=1), color=COLOURS[0], linewidth=2.2, label="mean of all rows")
-        ax.set_xlabel(names[places[0]])
-        ax.set_ylabel("score")
-        ax.legend(frameon=False, fontsize=8)
-        return style_bars(ax)
-    mean = scores.mean(axis=1).reshape(len(grids[0]), len(grids[1]))
-    image = ax.contourf(grids[0], grids[1], mean.T, levels=12, cmap="coolwarm")
-    ax.figure.colorbar(image, ax=ax, label="mean score")
-    ax.set_xlabel(names[places[0]])
-    ax.set_ylabel(names[places[1]])
-    return ax
-
-
 def _row_of(explanation: Any, row: int) -> tuple[Any, Any]:
     if explanation.base.ndim != 1:
         raise ValueError("plot_waterfall draws one score; choose it with explain(X, output=c)")
@@ -337,76 +211,3 @@ def _spread(x: Any) -> Any:
         places = (np.arange(len(own)) + 1) // 2 * np.where(np.arange(len(own)) % 2, 1, -1)
         offsets[own] = places / max(6.0, np.abs(places).max()) * 0.36
     return offsets
-
-
-def _find(names: list[str], column: Any) -> int:
-    if str(column) in names:
-        return names.index(str(column))
-    if isinstance(column, (int, np.integer)) and 0 <= column < len(names):
-        return int(column)
-    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-    raise ValueError(f"columns must be among {shown}; got {column!r}")
-
-
-def _grid(X: Any, j: int, n_points: int) -> Any:
-    column = X.iloc[:, j].to_numpy() if hasattr(X, "iloc") else X[:, j]
-    try:
-        column = np.asarray(column, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"columns must hold numbers; column {j} does not") from None
-    values = np.unique(column[~np.isnan(column)])
-    if len(values) < 2:
-        raise ValueError(f"columns must hold several values; column {j} has {len(values)}")
-    if len(values) <= n_points:
-        return values
-    return np.unique(np.quantile(values, np.linspace(0.0, 1.0, n_points)))
-
-
-def _score_with(model: Any, X: Any, places: Sequence[int], point: Sequence[float], output: int) -> Any:
-    rows = X.copy()
-    for j, value in zip(places, point, strict=True):
-        if hasattr(rows, "iloc"):
-            rows.isetitem(j, value)
-        else:
-            rows[:, j] = value
-    scores = model.decision_function(rows)
-    return scores if scores.ndim == 1 else scores[:, output]
-
-
-def draw_curve(ax: Axes, label: str, values: Sequence[float], **style: Any) -> None:
-    ax.plot(range(1, len(values) + 1), values, label=label, linewidth=1.8, **style)
-
-
-def style_axes(ax: Axes) -> None:
-    ax.set_xlabel("rounds")
-    ax.grid(True, color="#e3e3e3", linewidth=0.6)
-    ax.set_axisbelow(True)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    ax.legend(frameon=False, fontsize=8)
-
-
-def style_bars(ax: Axes) -> Axes:
-    ax.grid(True, axis="x", color="#e3e3e3", linewidth=0.6)
-    ax.set_axisbelow(True)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    ax.tick_params(labelsize=8)
-    return ax
-
-
-def new_axes(width: float, height: float) -> Axes:
-    return new_figure(width, height).add_subplot()
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """Make a figure on the Agg canvas; width and height are in inches."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as missing:
-        raise ImportError("plotting needs matplotlib: pip install 'gbun[plots]'") from missing
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
-    FigureCanvasAgg(figure)
-    return figure
