@@ -312,7 +312,7 @@ def test_a_schedule_sets_the_learning_rate_of_each_round():
 def test_a_time_budget_ends_training(seconds, n_rounds, monkeypatch):
     """By a clock that advances 10 s a round."""
     now = [0.0]
-    monkeypatch.setattr("gbun.callbacks.perf_counter", lambda: now[0])
+    monkeypatch.setattr("gbun.callbacks.stopping.perf_counter", lambda: now[0])
 
     class Clock(Callback):
         def before_round(self, training, round_):

@@ -316,7 +316,7 @@ def test_a_schedule_holds_in_the_trial_and_after_it():
 def test_a_time_budget_is_that_of_the_trial_and_the_training_together(monkeypatch):
     """By a clock that rounds advance: 5/64 s a round of the trial's folds, 1/4 s a round of the training."""
     now, rounds = [0.0], {True: 0, False: 0}
-    monkeypatch.setattr("gbun.callbacks.perf_counter", lambda: now[0])
+    monkeypatch.setattr("gbun.callbacks.stopping.perf_counter", lambda: now[0])
 
     class Clock(Callback):
         during_trial = True
@@ -334,7 +334,7 @@ def test_a_time_budget_is_that_of_the_trial_and_the_training_together(monkeypatc
 
 def test_a_time_budget_counts_the_race_of_learners(monkeypatch):
     now, rounds = [0.0], []
-    monkeypatch.setattr("gbun.callbacks.perf_counter", lambda: now[0])
+    monkeypatch.setattr("gbun.callbacks.stopping.perf_counter", lambda: now[0])
 
     class Clock(Callback):
         during_trial = during_race = True
