@@ -64,6 +64,23 @@ def check_continuation(problem: Problem, initial: Model, source: str) -> None:
             f"learner differs from {source}'s: got {given[0]!r} with {given[1]}, "
             f"expected {known[0]!r} with {known[1]}; leave it out"
         )
+    family = e.learner.family
+    for name, value in settled_parameters(e).items():
+        wanted = getattr(parameters, name)
+        wanted = resolve_seed(wanted) if name == "random_state" and wanted is not None else wanted
+        if wanted not in (None, value, "auto", getattr(DEFAULTS, name)):
+            raise ValueError(f"{name}={wanted!r} differs from {source}'s {value!r}; leave it out")
+    if family is not None and parameters.density not in (None, family.density, family.sparse_density):
+        raise ValueError(f"density={parameters.density!r} differs from {source}'s {family.density!r}; leave it out")
+    for name, value in asked.parameters().items():
+        if value is not None and value != objective.parameters()[name]:
+            raise ValueError(
+                f"the objective's {name}={value!r} differs from {source}'s {objective.parameters()[name]!r}"
+            )
+
+
+def settled_parameters(e: Ensemble) -> dict[str, Any]:
+    """Return the parameters that further rounds share with those that there are."""
     trained: dict[str, Any] = {
         "learner": e.learner.kind,
         "scale": e.scaling.name,
@@ -91,18 +108,7 @@ def check_continuation(problem: Problem, initial: Model, source: str) -> None:
         trained["linear_l2"] = e.linear.l2
         if e.linear.buckets is not None and e.linear.buckets.hashed:
             trained["linear_bits"] = e.linear.buckets.bits
-    for name, value in trained.items():
-        wanted = getattr(parameters, name)
-        wanted = resolve_seed(wanted) if name == "random_state" and wanted is not None else wanted
-        if wanted not in (None, value, "auto", getattr(DEFAULTS, name)):
-            raise ValueError(f"{name}={wanted!r} differs from {source}'s {value!r}; leave it out")
-    if family is not None and parameters.density not in (None, family.density, family.sparse_density):
-        raise ValueError(f"density={parameters.density!r} differs from {source}'s {family.density!r}; leave it out")
-    for name, value in asked.parameters().items():
-        if value is not None and value != objective.parameters()[name]:
-            raise ValueError(
-                f"the objective's {name}={value!r} differs from {source}'s {objective.parameters()[name]!r}"
-            )
+    return trained
 
 
 def check_checkpoint(problem: Problem, known: Model) -> None:

@@ -97,7 +97,7 @@ class Interpretation(ABC):
         background: Any = None, n_permutations: int = 32, random_state: int = 0, n_jobs: int | None = None,
     ) -> Explanation:  # fmt: skip
         """Explain rows X, whose features have been read; the arguments are those of `explain`."""
-        if n_permutations != int(n_permutations) or isinstance(n_permutations, bool):
+        if isinstance(n_permutations, bool) or not isinstance(n_permutations, Integral):
             raise ValueError(f"n_permutations must be an even number of at least 2, got {n_permutations!r}")
         others = None
         if background is not None:

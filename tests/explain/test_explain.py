@@ -144,7 +144,7 @@ def test_gradients_are_those_of_numerical_integration(m, seed, doublings):
     rows = np.random.default_rng(seed).normal(size=(150, m))
     model = train(rows, rows.prod(axis=1), 5, **NETWORKS, temperature=2.0, temperature_doublings=doublings)
     explained = model.explain(rows[:2], method="gradients", background=rows[100:101])
-    n_nodes, step = 10_000, 1e-3
+    n_nodes, step = 100_000, 1e-3
     for i in range(2):
         at = (np.arange(n_nodes) + 0.5) / n_nodes
         path = rows[100] + at[:, None] * (rows[i] - rows[100])
@@ -252,6 +252,7 @@ def test_shap_takes_explanations():
         ({"output": 1}, "output must be 0: there is one score, got 1"),
         ({"top": 0}, "top must be a whole number of at least 1, got 0"),
         ({"n_permutations": 3}, "n_permutations must be an even number"),
+        ({"n_permutations": "x"}, "n_permutations must be an even number of at least 2, got 'x'"),
         ({"background": X[:, :2]}, "background has 2 features, the model was trained on 5"),
         ({"background": X[:0]}, "background must have 1 to 1000 rows, got 0"),
     ],
