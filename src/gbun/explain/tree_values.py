@@ -107,6 +107,7 @@ def _add_values(
     nodes, pairs = packed_nodes.ravel(), packed_pairs.ravel()
     numbers, pair_numbers = nodes.view(np.float32), pairs.view(np.float32)
     most = len(of_row)
+    side = np.zeros((2, 2), dtype=np.bool_)  # to which a node goes, by who decides its first and its second feature
     state = np.zeros(out.shape[1], dtype=np.int8)  # who decides each feature
     decided = np.empty(most + 2, dtype=np.int64)  # the features that are not free, in the order of decisions
     todo = np.empty((3 * most + 4, 6), dtype=np.int64)  # node, decisions before, and up to two more: feature, who
@@ -137,8 +138,6 @@ def _add_values(
                         b = feature[pairs[k]]
                         same = a == b
                     a_free, b_free = state[a] == FREE, b >= 0 and not same and state[b] == FREE
-                    # the side for both values of each feature, or for the one that is decided
-                    side = np.zeros((2, 2), dtype=np.bool_)
                     for p in range(2):
                         for q in range(2):
                             at = p if a_free else state[a] - 1
@@ -153,23 +152,16 @@ def _add_values(
                     if not needs_a and not needs_b:
                         node = right if side[0, 0] else left
                         continue
-                    # where one value of one feature settles the side, the other feature stays free
-                    if needs_a and (not needs_b or side[0, 0] == side[0, 1] or side[1, 0] == side[1, 1]):
-                        for p in range(2):
-                            settled = not needs_b or side[p, 0] == side[p, 1]
-                            for q in range(1 if settled else 2):
-                                todo[n_todo] = (
-                                    right if side[p, q] else left, n_decided, a, p + 1, -1 if settled else b, q + 1,
-                                )  # fmt: skip
-                                n_todo += 1
-                    else:
-                        for q in range(2):
-                            settled = not needs_a or side[0, q] == side[1, q]
-                            for p in range(1 if settled else 2):
-                                todo[n_todo] = (
-                                    right if side[p, q] else left, n_decided, b, q + 1, -1 if settled else a, p + 1,
-                                )  # fmt: skip
-                                n_todo += 1
+                    # where one value of a feature settles the side, the other feature stays free: begin with that one
+                    if not needs_a or (needs_b and side[0, 0] != side[0, 1] and side[1, 0] != side[1, 1]):
+                        a, b, needs_b = b, a, needs_a
+                        side[0, 1], side[1, 0] = side[1, 0], side[0, 1]
+                    for p in range(2):
+                        settled = not needs_b or side[p, 0] == side[p, 1]
+                        for q in range(1 if settled else 2):
+                            child = right if side[p, q] else left
+                            todo[n_todo] = child, n_decided, a, p + 1, -1 if settled else b, q + 1
+                            n_todo += 1
                     node = -1
                     break
                 if node < 0:
