@@ -25,7 +25,7 @@ class Explanation:
     Attributes
     ----------
     values : ndarray of shape (n, m), or (n, m, C) with several scores; CSR matrix, or a list of C, for sparse rows
-        The contribution of each column. Of CSR rows, absent features contribute 0.
+        The contribution of each column. Of CSR rows, features that are absent there and in the baseline contribute 0.
     base : ndarray of shape (n,), or (n, C)
         The score at the baseline.
     scores : ndarray of shape (n,), or (n, C)
@@ -130,7 +130,7 @@ class Explanation:
         return replace(self, values=shrink(self.values), errors=None, names=names, data=data, ids=None)
 
     def to_shap(self) -> Any:
-        """Return a `shap.Explanation`, which every plot of the shap package takes; several scores are its last axis."""
+        """Return a `shap.Explanation` for the plots of the shap package; several scores are its last axis."""
         try:
             shap: Any = import_module("shap")
         except ImportError:
